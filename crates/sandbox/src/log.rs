@@ -1,0 +1,236 @@
+//! The log on disk, `effects.jsonl`: one line per request that changed something, appended in the order in which
+//! memory changed.
+//!
+//! One thread writes. It takes whatever has queued up, writes it at once, syncs once, and then publishes how far
+//! the disk has come; answers wait for that. A failed write or sync ends the log for good: nothing is retried,
+//! because after a failed fsync nobody knows what the disk holds.
+
+use std::{
+    fs::{DirBuilder, File, OpenOptions},
+    io::{Read, Seek, SeekFrom, Write},
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    path::Path,
+    sync::mpsc,
+    thread::JoinHandle,
+};
+
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+
+use crate::{Error, state::Entry};
+
+const FILE: &str = "effects.jsonl";
+const LOCK: &str = "lock";
+const FORMAT: u32 = 1;
+
+/// The first line of a log.
+#[derive(Serialize, Deserialize)]
+struct Head {
+    log: String,
+    format: u32,
+    /// Sequence number after which this log begins.
+    after: u64,
+}
+
+impl Head {
+    fn line(after: u64) -> Vec<u8> {
+        let mut line =
+            serde_json::json!({"log": "counterfoil-sandbox", "format": FORMAT, "after": after}).to_string();
+        line.push('\n');
+        line.into_bytes()
+    }
+}
+
+/// How far the disk has come.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Durable {
+    /// Everything up to this sequence number is on disk.
+    pub upto: u64,
+    /// Nothing more will be.
+    pub failed: bool,
+}
+
+enum Job {
+    Append(u64, Vec<u8>),
+    Truncate(u64),
+}
+
+/// The sending side; its order is the order of the log.
+#[derive(Debug)]
+pub(crate) struct Log {
+    jobs: mpsc::Sender<Job>,
+    writer: JoinHandle<()>,
+}
+
+/// The log could not take an entry: its writer is gone.
+#[derive(Debug)]
+pub(crate) struct Gone;
+
+impl Log {
+    /// Queues an entry.
+    pub(crate) fn append(&self, entry: &Entry) -> Result<(), Gone> {
+        let mut line = serde_json::to_vec(entry).map_err(|_| Gone)?;
+        line.push(b'\n');
+        self.jobs.send(Job::Append(entry.seq, line)).map_err(|_| Gone)
+    }
+
+    /// Queues the removal of everything before it.
+    pub(crate) fn truncate(&self, seq: u64) -> Result<(), Gone> {
+        self.jobs.send(Job::Truncate(seq)).map_err(|_| Gone)
+    }
+
+    /// Writes what is queued, then lets go of the directory.
+    pub(crate) fn close(self) {
+        drop(self.jobs);
+        let _ = self.writer.join();
+    }
+}
+
+/// What opening the log found.
+pub(crate) struct Opened {
+    pub log: Log,
+    pub durable: watch::Receiver<Durable>,
+    pub after: u64,
+    pub entries: Vec<Entry>,
+}
+
+/// Locks the directory, reads the log, mends a torn last line and starts the writer.
+pub(crate) fn open(dir: &Path, fsync: bool) -> Result<Opened, Error> {
+    let data = |path: &Path| {
+        let path = path.to_path_buf();
+        move |source| Error::Data { path, source }
+    };
+    DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(data(dir))?;
+    let open = |path: &Path| {
+        OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
+    };
+    let lock_path = dir.join(LOCK);
+    let lock = open(&lock_path).map_err(data(&lock_path))?;
+    match lock.try_lock() {
+        Ok(()) => {}
+        Err(std::fs::TryLockError::WouldBlock) => return Err(Error::Locked(dir.to_path_buf())),
+        Err(std::fs::TryLockError::Error(source)) => return Err(Error::Data { path: lock_path, source }),
+    }
+
+    let path = dir.join(FILE);
+    let mut file = open(&path).map_err(data(&path))?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes).map_err(data(&path))?;
+    let (head, entries, good) = parse(&bytes, &path)?;
+    let mend = |file: &mut File| -> std::io::Result<()> {
+        if (good as u64) < bytes.len() as u64 {
+            tracing::warn!(bytes = bytes.len() - good, "dropped a torn last line, which was never answered");
+            file.set_len(good as u64)?;
+        }
+        file.seek(SeekFrom::End(0))?;
+        if head.is_none() {
+            file.write_all(&Head::line(0))?;
+        }
+        file.sync_all()?;
+        File::open(dir)?.sync_all()
+    };
+    mend(&mut file).map_err(data(&path))?;
+
+    let after = head.map_or(0, |head| head.after);
+    let upto = entries.last().map_or(after, |entry| entry.seq);
+    let (log, durable) = start(file, lock, fsync, upto).map_err(data(dir))?;
+    Ok(Opened { log, durable, after, entries })
+}
+
+/// Starts the writer on an open file, everything up to `upto` being on disk.
+fn start(file: File, lock: File, fsync: bool, upto: u64) -> std::io::Result<(Log, watch::Receiver<Durable>)> {
+    let (publish, durable) = watch::channel(Durable { upto, failed: false });
+    let (jobs, queue) = mpsc::channel();
+    let mut writer = Writer { file, _lock: lock, fsync, publish };
+    let writer = std::thread::Builder::new().name("sandbox-log".into()).spawn(move || writer.run(&queue))?;
+    Ok((Log { jobs, writer }, durable))
+}
+
+/// A log on a device that is always full.
+#[cfg(test)]
+pub(crate) fn full() -> std::io::Result<(Log, watch::Receiver<Durable>)> {
+    let device = || OpenOptions::new().write(true).open("/dev/full");
+    start(device()?, device()?, true, 0)
+}
+
+/// The head, the entries, and the length of the good part.
+fn parse(bytes: &[u8], path: &Path) -> Result<(Option<Head>, Vec<Entry>, usize), Error> {
+    let (mut head, mut entries, mut good) = (None::<Head>, Vec::<Entry>::new(), 0);
+    for (number, line) in bytes.split_inclusive(|byte| *byte == b'\n').enumerate() {
+        let corrupt = |reason: String| Error::Corrupt { path: path.to_path_buf(), line: number + 1, reason };
+        let whole = line.ends_with(b"\n");
+        let last = good + line.len() == bytes.len();
+        if !whole {
+            // Written without its end: the process died in the write, before anything was answered.
+            break;
+        }
+        if head.is_none() {
+            let read: Head = serde_json::from_slice(line).map_err(|error| corrupt(error.to_string()))?;
+            if read.log != "counterfoil-sandbox" || read.format != FORMAT {
+                return Err(corrupt(format!(
+                    "format {} of {:?}, this program reads {FORMAT}",
+                    read.format, read.log
+                )));
+            }
+            head = Some(read);
+        } else {
+            let expected =
+                entries.last().map(|entry| entry.seq).or(head.as_ref().map(|h| h.after)).unwrap_or(0) + 1;
+            match serde_json::from_slice::<Entry>(line) {
+                Ok(entry) if entry.seq == expected => entries.push(entry),
+                Ok(entry) => return Err(corrupt(format!("number {} where {expected} belongs", entry.seq))),
+                Err(_) if last => break,
+                Err(error) => return Err(corrupt(error.to_string())),
+            }
+        }
+        good += line.len();
+    }
+    Ok((head, entries, good))
+}
+
+struct Writer {
+    file: File,
+    /// Held as long as the writer lives.
+    _lock: File,
+    fsync: bool,
+    publish: watch::Sender<Durable>,
+}
+
+impl Writer {
+    fn run(&mut self, queue: &mpsc::Receiver<Job>) {
+        while let Ok(first) = queue.recv() {
+            match self.batch(first, queue) {
+                Ok(upto) => self.publish.send_modify(|durable| durable.upto = upto),
+                Err(error) => {
+                    tracing::error!(%error, "the log could not be written; nothing more is answered");
+                    self.publish.send_modify(|durable| durable.failed = true);
+                    return;
+                }
+            }
+        }
+    }
+
+    fn batch(&mut self, first: Job, queue: &mpsc::Receiver<Job>) -> std::io::Result<u64> {
+        let mut buffer = Vec::new();
+        let mut upto = 0;
+        for job in std::iter::once(first).chain(queue.try_iter()) {
+            match job {
+                Job::Append(seq, line) => {
+                    buffer.extend_from_slice(&line);
+                    upto = seq;
+                }
+                Job::Truncate(seq) => {
+                    buffer = Head::line(seq);
+                    upto = seq;
+                    self.file.set_len(0)?;
+                    self.file.seek(SeekFrom::Start(0))?;
+                }
+            }
+        }
+        self.file.write_all(&buffer)?;
+        if self.fsync {
+            self.file.sync_data()?;
+        }
+        Ok(upto)
+    }
+}
