@@ -1,0 +1,65 @@
+//! Whoever carries effects out: sends a recorded intent, or asks the provider about it.
+
+use crate::effect::Intent;
+use crate::words::{EffectKey, Millis};
+use async_trait::async_trait;
+
+/// The provider's answer, as it is kept. Opaque to the ledger.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Receipt(pub Vec<u8>);
+
+/// What came of one send. The difference between *not sent* and *unknown* is the whole product: everything
+/// after the first request byte may have left is [`Sent::Unknown`] unless an answer says otherwise.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Sent {
+    /// Provably nothing left: name not resolved, connection refused, TLS not established, not serialised.
+    NotSent {
+        /// For people and logs.
+        why: String,
+    },
+    /// It happened.
+    Applied(Receipt),
+    /// The provider definitely refused this send.
+    Refused(Receipt),
+    /// The provider says that it was not applied and asks to wait.
+    NotApplied {
+        /// For people and logs.
+        why: String,
+        /// How long the provider asks to wait.
+        retry_after: Option<Millis>,
+    },
+    /// It may or may not have happened.
+    Unknown {
+        /// For people and logs.
+        why: String,
+        /// How long the provider asks to wait.
+        retry_after: Option<Millis>,
+        /// The provider will answer every replay with this same failure.
+        stored: bool,
+    },
+}
+
+/// What a look-up said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Looked {
+    /// Exactly one matching object: it is the receipt.
+    Found(Receipt),
+    /// More than one matching object; the first is taken as the receipt and an alert is raised.
+    Several(Receipt),
+    /// None is visible now.
+    NotFound,
+    /// The question was not answered.
+    Unknown {
+        /// For people and logs.
+        why: String,
+    },
+}
+
+/// Carries effects out. Implementations never retry by themselves: every send is the ledger's.
+#[async_trait]
+pub trait Executor: Send + Sync {
+    /// Sends the recorded intent once, within `timeout`. `replay` tells whether an earlier send is unresolved.
+    async fn send(&self, intent: &Intent, key: &EffectKey, replay: bool, timeout: Millis) -> Sent;
+    /// Asks whether the effect exists.
+    async fn look_up(&self, intent: &Intent, key: &EffectKey, timeout: Millis) -> Looked;
+}

@@ -1,0 +1,227 @@
+//! A [`Store`] in memory: the contract in its plainest form, for tests and as the model that other stores are
+//! compared with. It survives nothing.
+
+use crate::env::Env;
+use crate::keys::Secret;
+use crate::operation::Operation;
+use crate::store::{
+    ApiKey, Attention, Blob, BlobKind, Committed, Counts, Found, Identity, Query, SlotWrite, Store, StoreError, StoreStats, Tombstone, Write, key_hash_of,
+    slot_hash_of,
+};
+use crate::words::{Epoch, KeyHash, Millis, OperationId, SlotHash, Time};
+use async_trait::async_trait;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+
+#[derive(Default)]
+struct State {
+    records: BTreeMap<OperationId, (Operation, u64)>,
+    blobs: BTreeMap<(OperationId, BlobKind), Vec<u8>>,
+    keys: HashMap<KeyHash, OperationId>,
+    slots: HashMap<SlotHash, OperationId>,
+    graves: BTreeMap<OperationId, (Tombstone, Option<KeyHash>)>,
+    api_keys: BTreeMap<String, ApiKey>,
+    stats: StoreStats,
+}
+
+/// A store in memory.
+pub struct MemoryStore {
+    env: Arc<dyn Env>,
+    started: i64,
+    base: Time,
+    epoch: Epoch,
+    identity: Identity,
+    attention: Attention,
+    state: Mutex<State>,
+}
+
+impl MemoryStore {
+    /// An empty store; its time begins at `base` and goes with the environment's clock.
+    #[must_use]
+    pub fn new(env: Arc<dyn Env>, base: Time, attention: Attention) -> MemoryStore {
+        let started = env.monotonic();
+        let identity = Identity { name: "memory".into(), secret: Secret([1; 32]) };
+        MemoryStore { env, started, base, epoch: Epoch(1), identity, attention, state: Mutex::default() }
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn attention_of(&self, op: &Operation) -> Option<Time> {
+        op.attention(self.attention.grace, self.attention.alert_after)
+    }
+}
+
+impl State {
+    fn add(&mut self, id: OperationId, blobs: Vec<Blob>) {
+        for b in blobs {
+            self.blobs.entry((id, b.kind)).or_insert(b.data);
+        }
+    }
+
+    fn write(&mut self, write: Write) -> Committed {
+        match write {
+            Write::Create { operation, slot, blobs } => {
+                if self.records.contains_key(&operation.id) {
+                    return Committed::Done;
+                }
+                let key = key_hash_of(&operation);
+                if key.is_some_and(|k| self.keys.contains_key(&k) || self.graves.values().any(|g| g.1 == Some(k))) {
+                    return Committed::KeyTaken;
+                }
+                let s = slot_hash_of(&operation);
+                let holds = self.slots.get(&s).copied().filter(|id| self.records.contains_key(id));
+                if let SlotWrite::CompareAndSet(expected) = slot
+                    && holds != expected
+                {
+                    return Committed::SlotTaken;
+                }
+                if let Some(k) = key {
+                    self.keys.insert(k, operation.id);
+                }
+                self.slots.insert(s, operation.id);
+                self.add(operation.id, blobs);
+                self.records.insert(operation.id, (*operation, 0));
+                Committed::Done
+            }
+            Write::Update { operation, stamp, blobs } => {
+                let Some((now, last)) = self.records.get_mut(&operation.id) else { return Committed::Stale };
+                if now.version == operation.version && *last == stamp {
+                    return Committed::Done;
+                }
+                if now.version + 1 != operation.version {
+                    return Committed::Stale;
+                }
+                let id = operation.id;
+                *now = *operation;
+                *last = stamp;
+                self.add(id, blobs);
+                Committed::Done
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl Store for MemoryStore {
+    fn now(&self) -> Time {
+        self.base.plus(Millis(self.env.monotonic() - self.started))
+    }
+    fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+    fn is_live(&self, epoch: Epoch) -> bool {
+        epoch == self.epoch
+    }
+    fn clock_step(&self) -> Option<Time> {
+        None
+    }
+    fn identity(&self) -> &Identity {
+        &self.identity
+    }
+    async fn write(&self, write: Write) -> Result<Committed, StoreError> {
+        let mut s = self.state();
+        s.stats.commits += 1;
+        s.stats.writes += 1;
+        Ok(s.write(write))
+    }
+    fn write_lazily(&self, write: Write) {
+        self.state().write(write);
+    }
+    async fn flush(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+    async fn by_id(&self, id: OperationId) -> Result<Option<Found>, StoreError> {
+        let s = self.state();
+        Ok(match s.records.get(&id) {
+            Some((op, _)) => Some(Found::Operation(Box::new(op.clone()))),
+            None => s.graves.get(&id).map(|(t, _)| Found::Tombstone(t.clone())),
+        })
+    }
+    async fn by_key(&self, key: &KeyHash) -> Result<Option<Found>, StoreError> {
+        let s = self.state();
+        if let Some((op, _)) = s.keys.get(key).and_then(|id| s.records.get(id)) {
+            return Ok(Some(Found::Operation(Box::new(op.clone()))));
+        }
+        Ok(s.graves.values().find(|g| g.1 == Some(*key)).map(|g| Found::Tombstone(g.0.clone())))
+    }
+    async fn by_slot(&self, slot: &SlotHash) -> Result<Option<Operation>, StoreError> {
+        let s = self.state();
+        Ok(s.slots.get(slot).and_then(|id| s.records.get(id)).map(|(op, _)| op.clone()))
+    }
+    async fn blob(&self, id: OperationId, kind: BlobKind) -> Result<Option<Vec<u8>>, StoreError> {
+        Ok(self.state().blobs.get(&(id, kind)).cloned())
+    }
+    async fn due(&self, now: Time, limit: usize) -> Result<Vec<Operation>, StoreError> {
+        let s = self.state();
+        let mut due: Vec<(Time, &Operation)> =
+            s.records.values().filter_map(|(op, _)| self.attention_of(op).filter(|t| *t <= now).map(|t| (t, op))).collect();
+        due.sort_by_key(|(t, op)| (*t, op.id));
+        Ok(due.into_iter().take(limit).map(|(_, op)| op.clone()).collect())
+    }
+    async fn orphans(&self, after: Option<OperationId>, limit: usize) -> Result<Vec<Operation>, StoreError> {
+        let s = self.state();
+        Ok(s.records
+            .values()
+            .map(|(op, _)| op)
+            .filter(|op| after.is_none_or(|a| op.id > a) && self.attention_of(op).is_some())
+            .filter(|op| op.owner != self.epoch && op.caller.epoch != self.epoch)
+            .take(limit)
+            .cloned()
+            .collect())
+    }
+    async fn next_attention(&self) -> Result<Option<Time>, StoreError> {
+        Ok(self.state().records.values().filter_map(|(op, _)| self.attention_of(op)).min())
+    }
+    async fn list(&self, q: &Query) -> Result<Vec<Operation>, StoreError> {
+        let s = self.state();
+        Ok(s.records
+            .values()
+            .rev()
+            .map(|(op, _)| op)
+            .filter(|op| q.before.is_none_or(|b| op.id < b))
+            .filter(|op| q.principal.as_deref().is_none_or(|p| *op.scope.principal == *p))
+            .filter(|op| q.tool.as_deref().is_none_or(|t| *op.scope.tool == *t))
+            .filter(|op| q.state.as_deref().is_none_or(|w| op.execution.word() == w))
+            .filter(|op| q.delivery.as_deref().is_none_or(|w| op.delivery.state.word() == w))
+            .take(q.limit)
+            .cloned()
+            .collect())
+    }
+    async fn counts(&self) -> Result<Counts, StoreError> {
+        let mut c = Counts::default();
+        for (op, _) in self.state().records.values() {
+            *c.execution.entry(op.execution.word().into()).or_default() += 1;
+            *c.delivery.entry(op.delivery.state.word().into()).or_default() += 1;
+        }
+        Ok(c)
+    }
+    async fn prune(&self, now: Time, tombstones_for: Millis, limit: usize) -> Result<usize, StoreError> {
+        let mut s = self.state();
+        let gone: Vec<Operation> =
+            s.records.values().map(|(op, _)| op).filter(|op| op.expires_at().is_some_and(|t| t < now)).take(limit).cloned().collect();
+        for op in &gone {
+            s.records.remove(&op.id);
+            s.blobs.retain(|(id, _), _| *id != op.id);
+            let key = key_hash_of(op);
+            if let Some(k) = key {
+                s.keys.remove(&k);
+            }
+            let grave = Tombstone { id: op.id, fingerprint: op.fingerprint, outcome: op.execution.word().into(), at: now };
+            s.graves.insert(op.id, (grave, key));
+        }
+        s.graves.retain(|_, (t, _)| t.at.plus(tombstones_for) > now);
+        Ok(gone.len())
+    }
+    async fn put_api_key(&self, key: ApiKey) -> Result<(), StoreError> {
+        self.state().api_keys.insert(key.id.clone(), key);
+        Ok(())
+    }
+    async fn api_keys(&self) -> Result<Vec<ApiKey>, StoreError> {
+        Ok(self.state().api_keys.values().cloned().collect())
+    }
+    fn stats(&self) -> StoreStats {
+        self.state().stats.clone()
+    }
+}

@@ -1,0 +1,462 @@
+//! Which operation does a call belong to, and what is it answered: the look-up order of the contract.
+
+use super::live::{News, Watch};
+use super::{Answer, ApplyError, Call, CallError, Creation, JoinedBy, Kind, Ledger, Note, Progress};
+use crate::decide::{self, Event, Opening, Refusal};
+use crate::failpoint;
+use crate::keys::{self, Carrier, KeyKind};
+use crate::operation::{Execution, Operation, Unkeyed};
+use crate::store::{BlobKind, Committed, Found, SlotWrite, StoreError, Write};
+use crate::twin::{self, Twin};
+use crate::words::{Key, Millis, OperationId, Time};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+/// How a call found its operation, or that there is none.
+enum Place {
+    /// It belongs to this one.
+    Known(Box<Operation>, JoinedBy),
+    /// A new one is to be created.
+    New { key: Option<Key>, slot: SlotWrite },
+    /// The newest operation of the slot may be this call's; wait to know.
+    Wait(Box<Operation>),
+    /// It is answered with this.
+    Error(Box<CallError>),
+}
+
+/// What is asked while waiting: is the caller still there.
+type Gone<'a> = Pin<&'a mut (dyn Future<Output = ()> + Send)>;
+
+impl Ledger {
+    /// Answers a call: finds its operation or creates it, runs it or joins it, waits for the result up to
+    /// `call.wait`.
+    ///
+    /// `create` is asked only when a new operation is needed (again, if another call came first); its error
+    /// ends the call before anything is written. `gone` resolves when the caller's stream closes. `progress` hears how far the attempt is.
+    ///
+    /// # Errors
+    /// What `create` says.
+    pub async fn call<E>(
+        self: &Arc<Self>,
+        call: &Call,
+        create: &(dyn Fn() -> Result<Creation, E> + Send + Sync),
+        gone: impl Future<Output = ()> + Send,
+        progress: impl FnMut(&Progress) + Send,
+    ) -> Result<Answer, E> {
+        let mut gone = std::pin::pin!(gone);
+        let answer = self.answer(call, create, gone.as_mut(), progress).await?;
+        if let Answer::Error(e) = &answer {
+            self.observer.note(Note::Answered(e.kind));
+        }
+        Ok(answer)
+    }
+
+    async fn answer<E>(
+        self: &Arc<Self>,
+        call: &Call,
+        create: &(dyn Fn() -> Result<Creation, E> + Send + Sync),
+        mut gone: Gone<'_>,
+        mut progress: impl FnMut(&Progress) + Send,
+    ) -> Result<Answer, E> {
+        let until = self.store.now().plus(call.wait);
+        // The loser of a compare-and-set starts over; each round reads what beat it.
+        loop {
+            let place = match self.place(call).await {
+                Ok(p) => p,
+                Err(e) => return Ok(error(CallError::store(&e))),
+            };
+            match place {
+                Place::Error(e) => return Ok(Answer::Error(e)),
+                Place::Known(op, by) => {
+                    return Ok(match self.known(call, *op, by, until, gone, &mut progress).await {
+                        Ok(a) => a,
+                        Err(e) => error(CallError::store(&e)),
+                    });
+                }
+                Place::Wait(op) => match self.wait_on_twin(call, *op, until, gone.as_mut()).await {
+                    Ok(Waited::Join(op)) => {
+                        return Ok(match self.known(call, *op, JoinedBy::Fingerprint, until, gone, &mut progress).await {
+                            Ok(a) => a,
+                            Err(e) => error(CallError::store(&e)),
+                        });
+                    }
+                    Ok(Waited::Answer(a)) => return Ok(a),
+                    Err(e) => return Ok(error(CallError::store(&e))),
+                },
+                Place::New { key, slot } => {
+                    let creation = create()?;
+                    match self.create(call, creation, key, slot).await {
+                        Ok(Some((op, watch))) => {
+                            return Ok(match self.wait(call, op, watch, None, until, gone, &mut progress).await {
+                                Ok(a) => a,
+                                Err(e) => error(CallError::store(&e)),
+                            });
+                        }
+                        Ok(None) => {}
+                        Err(e) => return Ok(error(CallError::store(&e))),
+                    }
+                }
+            }
+        }
+    }
+
+    /// The look-up order: a key decides before the slot does.
+    async fn place(&self, call: &Call) -> Result<Place, StoreError> {
+        let secret = &self.store.identity().secret;
+        let Some(k) = &call.key else {
+            return match call.unkeyed {
+                Unkeyed::Reject => Ok(Place::Error(Box::new(CallError {
+                    new_key: Some(self.mint(call)),
+                    ..CallError::plain(
+                        Kind::KeyRequired,
+                        "This tool needs an idempotency key, so nothing ran.",
+                        "Call again with a key of your own that stays the same for every repetition of this call, or with `newKey`.",
+                    )
+                }))),
+                Unkeyed::New => Ok(Place::New { key: None, slot: SlotWrite::Set }),
+                Unkeyed::Guard => self.place_by_slot(call, None).await,
+            };
+        };
+        match keys::kind(secret, &call.scope, &call.fingerprint, &k.key) {
+            KeyKind::Operation(id) => match self.store.by_id(id).await? {
+                // A foreign operation looks like an unknown one.
+                Some(Found::Operation(op)) if op.scope == call.scope => Ok(self.fits(call, *op, JoinedBy::Operation)),
+                _ => Ok(Place::Error(Box::new(self.expired(call)))),
+            },
+            KeyKind::MintedForAnother => Ok(Place::Error(Box::new(self.conflict(call, None)))),
+            kind @ (KeyKind::Minted | KeyKind::Own) => match self.store.by_key(&call.scope.key_hash(&k.key)).await? {
+                Some(Found::Operation(op)) => Ok(self.fits(call, *op, JoinedBy::Key)),
+                Some(Found::Tombstone(_)) => Ok(Place::Error(Box::new(self.expired(call)))),
+                // A model may have invented it for its retry: its twin is looked for first.
+                None if kind == KeyKind::Own && k.carrier == Carrier::Argument && call.unkeyed == Unkeyed::Guard => {
+                    self.place_by_slot(call, Some(k.key.clone())).await
+                }
+                None => Ok(Place::New { key: Some(k.key.clone()), slot: SlotWrite::Set }),
+            },
+        }
+    }
+
+    fn fits(&self, call: &Call, op: Operation, by: JoinedBy) -> Place {
+        if op.fingerprint == call.fingerprint { Place::Known(Box::new(op), by) } else { Place::Error(Box::new(self.conflict(call, Some(op.id)))) }
+    }
+
+    async fn place_by_slot(&self, call: &Call, key: Option<Key>) -> Result<Place, StoreError> {
+        let Some(op) = self.store.by_slot(&call.scope.slot_hash(&call.fingerprint)).await? else {
+            return Ok(Place::New { key, slot: SlotWrite::CompareAndSet(None) });
+        };
+        Ok(match twin::classify(&op, self.store.now(), call.guard_window, self.caller_gone(&op)) {
+            Twin::History => Place::New { key, slot: SlotWrite::CompareAndSet(Some(op.id)) },
+            Twin::Join => Place::Known(Box::new(op), JoinedBy::Fingerprint),
+            Twin::Wait => Place::Wait(Box::new(op)),
+            Twin::Delivered => Place::Error(Box::new(self.twin(call, &op))),
+        })
+    }
+
+    fn caller_gone(&self, op: &Operation) -> bool {
+        let here = op.caller.epoch == self.store.epoch();
+        op.caller.gone || !self.store.is_live(op.caller.epoch) || (here && !self.live.has_callers(op.id))
+    }
+
+    /// Creates the operation and starts its first attempt. `None`: something came first; look again.
+    async fn create(self: &Arc<Self>, call: &Call, creation: Creation, key: Option<Key>, slot: SlotWrite) -> Result<Option<(Operation, Watch)>, StoreError> {
+        let now = self.store.now();
+        let id = OperationId::new(now, self.env.random_u128());
+        let mut opening = Opening {
+            id,
+            scope: call.scope.clone(),
+            key,
+            fingerprint: call.fingerprint,
+            policy: creation.policy,
+            epoch: self.store.epoch(),
+            intent: None,
+            arguments: creation.arguments.clone(),
+        };
+        opening.intent = creation.intent.map(|i| {
+            let key = crate::EffectKey::derive(&self.store.identity().name, &opening.scope, id, opening.key.as_ref(), &opening.fingerprint, &i.name, &i.discriminator);
+            (i, key)
+        });
+        let t = decide::open(opening, now);
+        // Somebody waits from the moment the record can be seen.
+        let watch = self.live.watch(id, true);
+        failpoint!("open.before");
+        let write = Write::Create { operation: Box::new(t.next.clone()), slot, blobs: t.blobs };
+        let committed = self.store.write(write).await?;
+        failpoint!("open.after");
+        match committed {
+            Committed::Done => {
+                self.observer.note(Note::Opened(&t.next));
+                self.launch(t.next.clone(), creation.arguments.map(Arc::from));
+                Ok(Some((t.next, watch)))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Answers a call about an operation that was there already.
+    async fn known(
+        self: &Arc<Self>,
+        call: &Call,
+        op: Operation,
+        by: JoinedBy,
+        until: Time,
+        gone: Gone<'_>,
+        progress: &mut (dyn FnMut(&Progress) + Send),
+    ) -> Result<Answer, StoreError> {
+        self.observer.note(Note::Joined(by, &op));
+        let epoch = self.store.epoch();
+        let watch = self.live.watch(op.id, true);
+        let event = match &op.execution {
+            Execution::Completed => return self.stored(op, Some(by)).await,
+            Execution::Cancelled { explicit } => return Ok(error(self.cancelled(call, &op, *explicit))),
+            Execution::InputRequired { .. } => return Ok(error(self.in_doubt(call, &op))),
+            Execution::InDoubt { .. } => Event::Reconcile { epoch, by: "a call of it".into() },
+            Execution::Accepted | Execution::Failed { .. } => Event::Claim { epoch, by_call: true, owner_dead: true },
+            Execution::Running => Event::Join { epoch },
+        };
+        match self.apply(&op, |_| vec![event.clone()]).await {
+            Ok(next) => {
+                if !matches!(event, Event::Join { .. }) {
+                    self.launch(next.clone(), None);
+                }
+                self.wait(call, next, watch, Some(by), until, gone, progress).await
+            }
+            Err(ApplyError::Store(e)) => Err(e),
+            Err(ApplyError::Refused(Refusal::CantAsk)) => Ok(error(self.in_doubt(call, &op))),
+            // It moved on meanwhile (another call claimed it, or it ended): wait for it as it is now.
+            Err(ApplyError::Refused(_) | ApplyError::Gone) => match self.read(op.id).await? {
+                Some(now) => self.wait(call, now, watch, Some(by), until, gone, progress).await,
+                None => Ok(error(self.expired(call))),
+            },
+        }
+    }
+
+    /// Waits until the operation can be answered, the time is over or the caller is gone.
+    #[allow(clippy::too_many_arguments)]
+    async fn wait(
+        self: &Arc<Self>,
+        call: &Call,
+        op: Operation,
+        mut watch: Watch,
+        joined_by: Option<JoinedBy>,
+        until: Time,
+        mut gone: Gone<'_>,
+        progress: &mut (dyn FnMut(&Progress) + Send),
+    ) -> Result<Answer, StoreError> {
+        let mut op = op;
+        let mut told = 0.0;
+        loop {
+            let news: News = watch.news.borrow_and_update().clone();
+            if let Some((done, result)) = news.outcome {
+                return Ok(Answer::Result { operation: Box::new(done), result, replayed: false, joined_by });
+            }
+            if news.progress.done > told {
+                told = news.progress.done;
+                progress(&news.progress);
+            }
+            let settled = op.execution.is_answerable() && op.owner == crate::Epoch(0);
+            if settled {
+                return match &op.execution {
+                    Execution::Completed => self.stored(op, joined_by).await,
+                    Execution::Failed { reason } => Ok(error(self.failed(call, &op, reason))),
+                    Execution::Cancelled { explicit } => Ok(error(self.cancelled(call, &op, *explicit))),
+                    _ => Ok(error(self.in_doubt(call, &op))),
+                };
+            }
+            let left = until.since(self.store.now());
+            if left <= Millis(0) {
+                return Ok(error(self.still_running(call, &op)));
+            }
+            let ring = watch.news.changed();
+            let pause = self.env.sleep(left.min(self.settings.poll));
+            tokio::select! {
+                biased;
+                () = gone.as_mut() => {
+                    self.leave(&op, watch).await?;
+                    return Ok(Answer::Gone);
+                }
+                _ = ring => {}
+                () = pause => {}
+            }
+            // The outcome comes with the ring where the attempt runs here; only else is the ledger read.
+            if watch.news.borrow().outcome.is_none() {
+                match self.read(op.id).await? {
+                    Some(now) => op = now,
+                    None => return Ok(error(self.expired(call))),
+                }
+            }
+        }
+    }
+
+    /// The caller's stream closed. The last one to go abandons the operation before its point of no return;
+    /// after it, the operation runs on.
+    async fn leave(&self, op: &Operation, watch: Watch) -> Result<(), StoreError> {
+        if !watch.is_last_caller() {
+            return Ok(());
+        }
+        drop(watch);
+        if let Some(now) = self.read(op.id).await? {
+            match self.apply(&now, |_| vec![Event::CallerGone]).await {
+                Ok(next) => {
+                    if next.execution == Execution::Accepted {
+                        self.live.stop(next.id, next.attempt);
+                    }
+                }
+                Err(ApplyError::Refused(_) | ApplyError::Gone) => {}
+                Err(ApplyError::Store(e)) => return Err(e),
+            }
+        }
+        Ok(())
+    }
+
+    async fn wait_on_twin(self: &Arc<Self>, call: &Call, op: Operation, until: Time, mut gone: Gone<'_>) -> Result<Waited, StoreError> {
+        let mut watch = self.live.watch(op.id, false);
+        let mut op = op;
+        loop {
+            match twin::classify(&op, self.store.now(), call.guard_window, self.caller_gone(&op)) {
+                Twin::Join => return Ok(Waited::Join(Box::new(op))),
+                // It waited on this one, so it is answered about this one and never becomes another.
+                Twin::Delivered | Twin::History => return Ok(Waited::Answer(error(self.twin(call, &op)))),
+                Twin::Wait => {}
+            }
+            let left = until.since(self.store.now());
+            if left <= Millis(0) {
+                return Ok(Waited::Answer(error(self.twin(call, &op))));
+            }
+            let pause = self.env.sleep(left.min(self.settings.poll));
+            tokio::select! {
+                biased;
+                () = gone.as_mut() => return Ok(Waited::Answer(Answer::Gone)),
+                _ = watch.news.changed() => {}
+                () = pause => {}
+            }
+            // Deliveries are written lazily: what is known to be on its way counts.
+            self.store.flush().await?;
+            match self.read(op.id).await? {
+                Some(now) => op = now,
+                None => return Ok(Waited::Answer(error(self.expired(call)))),
+            }
+        }
+    }
+
+    async fn stored(&self, op: Operation, joined_by: Option<JoinedBy>) -> Result<Answer, StoreError> {
+        match self.store.blob(op.id, BlobKind::Result).await? {
+            Some(result) => Ok(Answer::Result { operation: Box::new(op), result: result.into(), replayed: true, joined_by }),
+            None => Err(StoreError::Damaged(format!("{} has no result", op.id))),
+        }
+    }
+
+    fn mint(&self, call: &Call) -> String {
+        keys::mint(&self.store.identity().secret, &call.scope, &call.fingerprint, self.env.random_u128())
+    }
+
+    fn about(&self, call: &Call, op: &Operation, kind: Kind, sentence: String, advice: &str) -> CallError {
+        CallError {
+            kind,
+            sentence,
+            advice: advice.into(),
+            operation: Some(op.id),
+            retry_after: None,
+            retry_key: Some(op.id.to_string()),
+            new_key: Some(self.mint(call)),
+        }
+    }
+
+    fn conflict(&self, call: &Call, op: Option<OperationId>) -> CallError {
+        CallError {
+            operation: op,
+            new_key: Some(self.mint(call)),
+            ..CallError::plain(
+                Kind::KeyConflict,
+                "This idempotency key was given with other arguments before, so nothing ran.",
+                "To repeat the earlier call, send exactly its arguments. For these arguments, use a new key, or `newKey`.",
+            )
+        }
+    }
+
+    fn expired(&self, call: &Call) -> CallError {
+        CallError {
+            new_key: Some(self.mint(call)),
+            ..CallError::plain(
+                Kind::KeyExpired,
+                "This key names an operation that is not, or no longer, kept here, so nothing ran.",
+                "Find out by other means whether the earlier call had its effect; if a new one is wanted, call with `newKey`.",
+            )
+        }
+    }
+
+    fn twin(&self, call: &Call, op: &Operation) -> CallError {
+        let sentence = match &op.execution {
+            Execution::Completed => format!("The same call was made a moment ago and its result was delivered (operation {}); nothing ran again.", op.id),
+            Execution::Cancelled { .. } => format!("The same call was made a moment ago and was cancelled (operation {}); nothing ran again.", op.id),
+            e => format!("The same call is being worked on (operation {}, {}); nothing ran again.", op.id, e.word()),
+        };
+        CallError {
+            retry_after: (!op.execution.is_ended()).then_some(Millis::secs(2)),
+            ..self.about(call, op, Kind::Twin, sentence, "For the answer of that call, call again with `retryKey` as the idempotency key. If a second one is really meant, call with `newKey`.")
+        }
+    }
+
+    fn still_running(&self, call: &Call, op: &Operation) -> CallError {
+        CallError {
+            retry_after: Some(Millis::secs(5)),
+            new_key: None,
+            ..self.about(
+                call,
+                op,
+                Kind::StillRunning,
+                format!("The operation {} is still running; its result will be kept.", op.id),
+                "Call again with `retryKey` as the idempotency key and the same arguments to get its result. Nothing is done twice.",
+            )
+        }
+    }
+
+    fn in_doubt(&self, call: &Call, op: &Operation) -> CallError {
+        let (what, advice) = match &op.execution {
+            Execution::InputRequired { question } => (
+                format!("It is not known whether the operation {} had its effect, and only a person can tell: {question}", op.id),
+                "Do not repeat it. An operator answers with `counterfoil ops resolve`; then call again with `retryKey`.",
+            ),
+            Execution::InDoubt { reason, .. } => (
+                format!("It is not known whether the operation {} had its effect: {reason}.", op.id),
+                "Do not repeat it blindly. Look at the provider, or let an operator decide with `counterfoil ops resolve`; then call again with `retryKey`.",
+            ),
+            _ => (
+                format!("It is not known yet whether the operation {} had its effect.", op.id),
+                "Call again with `retryKey` in a little while.",
+            ),
+        };
+        self.about(call, op, Kind::InDoubt, what, advice)
+    }
+
+    fn failed(&self, call: &Call, op: &Operation, reason: &str) -> CallError {
+        CallError {
+            retry_after: Some(Millis::secs(1)),
+            new_key: None,
+            ..self.about(
+                call,
+                op,
+                Kind::Unavailable,
+                format!("The operation {} had no effect: {reason}.", op.id),
+                "Calling again is safe: it goes on as the same operation (give `retryKey`, or the same key or arguments as now).",
+            )
+        }
+    }
+
+    fn cancelled(&self, call: &Call, op: &Operation, explicit: bool) -> CallError {
+        if explicit {
+            self.about(call, op, Kind::Denied, format!("The operation {} was cancelled; it had no effect.", op.id), "Do not repeat it unless a new one is wanted: then call with `newKey`.")
+        } else {
+            self.expired(call)
+        }
+    }
+}
+
+enum Waited {
+    Join(Box<Operation>),
+    Answer(Answer),
+}
+
+fn error(e: CallError) -> Answer {
+    Answer::Error(Box::new(e))
+}

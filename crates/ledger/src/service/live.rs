@@ -1,0 +1,183 @@
+//! Who waits for what in this process. Nothing here is a fact: it can be lost at any time, and the ledger
+//! is read again.
+
+use crate::env::Abort;
+use crate::operation::Operation;
+use crate::words::OperationId;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::watch;
+
+/// How far an attempt is, for the caller's progress notifications.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Progress {
+    /// Grows.
+    pub done: f64,
+    /// The end, if known.
+    pub total: Option<f64>,
+    /// What is going on.
+    pub message: String,
+}
+
+/// What changes while one waits.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct News {
+    /// Counts rings: the record changed.
+    pub rings: u64,
+    /// How far the attempt is.
+    pub progress: Progress,
+    /// The final record and result, if they came to be in this process.
+    pub outcome: Option<(Operation, Arc<[u8]>)>,
+}
+
+struct Entry {
+    callers: usize,
+    watchers: usize,
+    attempts: usize,
+    abort: Option<(u32, Abort)>,
+    news: watch::Sender<News>,
+}
+
+impl Default for Entry {
+    fn default() -> Self {
+        Entry { callers: 0, watchers: 0, attempts: 0, abort: None, news: watch::Sender::new(News::default()) }
+    }
+}
+
+#[derive(Default)]
+pub(crate) struct Live {
+    entries: Arc<Mutex<HashMap<OperationId, Entry>>>,
+}
+
+type Entries = Arc<Mutex<HashMap<OperationId, Entry>>>;
+
+fn lock(e: &Entries) -> MutexGuard<'_, HashMap<OperationId, Entry>> {
+    e.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Held while somebody watches an operation; the entry goes with its last holder.
+pub(crate) struct Watch {
+    entries: Entries,
+    id: OperationId,
+    caller: bool,
+    pub news: watch::Receiver<News>,
+}
+
+impl Watch {
+    /// Whether no caller but this one waits here.
+    pub fn is_last_caller(&self) -> bool {
+        lock(&self.entries).get(&self.id).is_none_or(|e| e.callers <= usize::from(self.caller))
+    }
+    /// Becomes a caller's: from now on the operation has somebody who waits for it.
+    pub fn attend(&mut self) {
+        if !self.caller
+            && let Some(e) = lock(&self.entries).get_mut(&self.id)
+        {
+            e.callers += 1;
+            self.caller = true;
+        }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        let mut entries = lock(&self.entries);
+        if let Some(e) = entries.get_mut(&self.id) {
+            e.watchers -= 1;
+            e.callers -= usize::from(self.caller);
+            if e.watchers == 0 && e.attempts == 0 {
+                entries.remove(&self.id);
+            }
+        }
+    }
+}
+
+/// Held while an attempt runs here.
+pub(crate) struct Running {
+    entries: Entries,
+    id: OperationId,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let mut entries = lock(&self.entries);
+        if let Some(e) = entries.get_mut(&self.id) {
+            e.attempts -= 1;
+            if e.watchers == 0 && e.attempts == 0 {
+                entries.remove(&self.id);
+            }
+        }
+    }
+}
+
+impl Live {
+    /// Begins to watch; `caller`: as somebody who waits for the answer.
+    pub fn watch(&self, id: OperationId, caller: bool) -> Watch {
+        let mut entries = lock(&self.entries);
+        let e = entries.entry(id).or_default();
+        e.watchers += 1;
+        e.callers += usize::from(caller);
+        Watch { entries: self.entries.clone(), id, caller, news: e.news.subscribe() }
+    }
+
+    /// An attempt begins.
+    pub fn start(&self, id: OperationId) -> Running {
+        lock(&self.entries).entry(id).or_default().attempts += 1;
+        Running { entries: self.entries.clone(), id }
+    }
+
+    /// How to stop the attempt.
+    pub fn abort_with(&self, id: OperationId, attempt: u32, abort: Abort) {
+        if let Some(e) = lock(&self.entries).get_mut(&id) {
+            e.abort = Some((attempt, abort));
+        }
+    }
+
+    /// Stops attempts up to this number: their fence is gone.
+    pub fn stop(&self, id: OperationId, up_to: u32) {
+        if let Some(e) = lock(&self.entries).get_mut(&id)
+            && let Some((_, a)) = e.abort.take_if(|(n, _)| *n <= up_to)
+        {
+            a.abort();
+        }
+    }
+
+    pub fn has_callers(&self, id: OperationId) -> bool {
+        lock(&self.entries).get(&id).is_some_and(|e| e.callers > 0)
+    }
+
+    pub fn has_attempt(&self, id: OperationId) -> bool {
+        lock(&self.entries).get(&id).is_some_and(|e| e.attempts > 0)
+    }
+
+    pub fn running(&self) -> usize {
+        lock(&self.entries).values().filter(|e| e.attempts > 0).count()
+    }
+
+    /// The record changed.
+    pub fn ring(&self, id: OperationId) {
+        if let Some(e) = lock(&self.entries).get(&id) {
+            e.news.send_modify(|n| n.rings += 1);
+        }
+    }
+
+    pub fn progress(&self, id: OperationId, p: Progress) {
+        if let Some(e) = lock(&self.entries).get(&id) {
+            e.news.send_modify(|n| {
+                if p.done >= n.progress.done {
+                    n.progress = p;
+                }
+            });
+        }
+    }
+
+    /// The attempt came to a result.
+    pub fn outcome(&self, operation: &Operation, result: Arc<[u8]>) {
+        if let Some(e) = lock(&self.entries).get(&operation.id) {
+            e.news.send_modify(|n| {
+                n.outcome = Some((operation.clone(), result));
+                n.rings += 1;
+            });
+        }
+    }
+}

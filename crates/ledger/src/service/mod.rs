@@ -1,0 +1,385 @@
+//! The service on core and store: finds the operation a call belongs to, runs attempts, resumes them,
+//! accounts for deliveries.
+//!
+//! - `admit`: which operation does a call belong to, and what is it answered;
+//! - `attempt`: one try, its effects and how it ends;
+//! - `live`: who waits for what in this process;
+//! - `recover`: what is left behind is taken up again;
+//! - `deliver`: whether results arrived;
+//! - `operate`: what operators see and decide.
+
+mod admit;
+mod attempt;
+mod deliver;
+mod live;
+mod operate;
+mod recover;
+
+pub use attempt::{Attempt, Performed, Stopped};
+pub use live::Progress;
+pub use operate::{Detail, EffectDetail, OperateError};
+
+use crate::decide::{self, Event, Refusal};
+use crate::effect::Intent;
+use crate::env::Env;
+use crate::keys::CallerKey;
+use crate::operation::{Operation, OperationPolicy, Unkeyed};
+use crate::store::{Blob, Committed, Found, Store, StoreError, Write};
+use crate::words::{Millis, OperationId, Scope};
+use crate::{Fingerprint, keys};
+use async_trait::async_trait;
+use serde::Serialize;
+use std::sync::{Arc, OnceLock};
+
+/// How the service paces itself.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// How often waiters read the ledger again without a doorbell.
+    pub poll: Millis,
+    /// The shortest pause between two rounds of recovery.
+    pub sweep: Millis,
+    /// How many attempts recovery runs at a time.
+    pub recover_at_once: usize,
+    /// How long tombstones are kept.
+    pub tombstones_for: Millis,
+    /// How long a `ready` result may wait for its stream.
+    pub ready_grace: Millis,
+    /// The longest pause between two attempts of recovery.
+    pub max_rest: Millis,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            poll: Millis(500),
+            sweep: Millis(200),
+            recover_at_once: 64,
+            tombstones_for: Millis::secs(400 * 86_400),
+            ready_grace: Millis::secs(90),
+            max_rest: Millis::secs(1800),
+        }
+    }
+}
+
+/// What a model can act on: the kinds of errors that answer a call and are never stored as results.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// The tool wants a key.
+    KeyRequired,
+    /// The key names an operation with other arguments.
+    KeyConflict,
+    /// The key names an operation that is no longer kept.
+    KeyExpired,
+    /// The same call without a key was made a moment ago.
+    Twin,
+    /// It goes on; ask again.
+    StillRunning,
+    /// It may or may not have happened.
+    InDoubt,
+    /// Nothing ran; retry is safe.
+    Unavailable,
+    /// It is not known whether it was admitted; retry with the key is safe.
+    AdmissionUnknown,
+    /// The arguments don't fit.
+    BadArguments,
+    /// Not allowed, or cancelled.
+    Denied,
+}
+
+impl Kind {
+    /// The word on the wire.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Kind::KeyRequired => "key_required",
+            Kind::KeyConflict => "key_conflict",
+            Kind::KeyExpired => "key_expired",
+            Kind::Twin => "twin",
+            Kind::StillRunning => "still_running",
+            Kind::InDoubt => "in_doubt",
+            Kind::Unavailable => "unavailable",
+            Kind::AdmissionUnknown => "admission_unknown",
+            Kind::BadArguments => "bad_arguments",
+            Kind::Denied => "denied",
+        }
+    }
+}
+
+/// An answer that is no result: what happened, what is safe now, what to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CallError {
+    /// Which kind.
+    pub kind: Kind,
+    /// One plain sentence: what happened.
+    pub sentence: String,
+    /// What to do.
+    pub advice: String,
+    /// The operation it is about.
+    pub operation: Option<OperationId>,
+    /// When asking again makes sense.
+    pub retry_after: Option<Millis>,
+    /// The key that means "I am that call again".
+    pub retry_key: Option<String>,
+    /// A key that means "a second one, please".
+    pub new_key: Option<String>,
+}
+
+impl CallError {
+    /// An error that names no operation and no keys.
+    #[must_use]
+    pub fn plain(kind: Kind, sentence: impl Into<String>, advice: impl Into<String>) -> CallError {
+        CallError { kind, sentence: sentence.into(), advice: advice.into(), operation: None, retry_after: None, retry_key: None, new_key: None }
+    }
+
+    pub(crate) fn store(e: &StoreError) -> CallError {
+        match e {
+            StoreError::Unavailable(_) | StoreError::Damaged(_) => CallError::plain(
+                Kind::Unavailable,
+                "The ledger can't be used at the moment, so nothing ran.",
+                "Call again a little later; it is safe. Give the same key if you gave one.",
+            ),
+            StoreError::Uncertain(_) => CallError::plain(
+                Kind::AdmissionUnknown,
+                "The ledger did not confirm the operation, so it is not known whether it was admitted.",
+                "Call again with the same key (or, if you gave none, with the same arguments and no key): if it was admitted, you get its answer.",
+            ),
+        }
+    }
+}
+
+/// How a call came to an operation that was there already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum JoinedBy {
+    /// By a key.
+    Key,
+    /// By the operation's id.
+    Operation,
+    /// By scope and arguments, inside the guard window.
+    Fingerprint,
+}
+
+/// What a call is answered.
+#[derive(Clone, Debug)]
+pub enum Answer {
+    /// The stored result.
+    Result {
+        /// The record as it was read with the result.
+        operation: Box<Operation>,
+        /// The result's bytes, the same for every call.
+        result: Arc<[u8]>,
+        /// An earlier call produced it.
+        replayed: bool,
+        /// How this call came to it; absent for the call that opened it.
+        joined_by: Option<JoinedBy>,
+    },
+    /// Something else.
+    Error(Box<CallError>),
+    /// The caller's stream closed: nobody is left to answer.
+    Gone,
+}
+
+/// A call as the ledger sees it.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// Where it belongs.
+    pub scope: Scope,
+    /// What it asks.
+    pub fingerprint: Fingerprint,
+    /// Its key, if it gave one.
+    pub key: Option<CallerKey>,
+    /// What happens without one.
+    pub unkeyed: Unkeyed,
+    /// The guard window.
+    pub guard_window: Millis,
+    /// How long to wait for a result.
+    pub wait: Millis,
+}
+
+/// What a new operation needs; asked for only when there is none yet.
+#[derive(Clone, Debug)]
+pub struct Creation {
+    /// Limits.
+    pub policy: OperationPolicy,
+    /// The one effect's intent, where the tool has exactly one.
+    pub intent: Option<Intent>,
+    /// Arguments, kept where no intent pins them.
+    pub arguments: Option<Vec<u8>>,
+}
+
+/// What a tool made of an attempt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ToolResult {
+    /// The final result's bytes.
+    pub result: Vec<u8>,
+    /// It reports an error.
+    pub is_error: bool,
+}
+
+/// Why a tool came to no result.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum RunError {
+    /// The ledger stopped it; that is already recorded or is the ledger's to record.
+    #[error("stopped by the ledger")]
+    Stopped(#[from] Stopped),
+    /// The tool gave up by itself. The text is for people and is stored.
+    #[error("{0}")]
+    Tool(String),
+}
+
+/// Runs tools. Implemented by the gateway.
+#[async_trait]
+pub trait Runner: Send + Sync + 'static {
+    /// Runs (or resumes) the operation's tool. Effects are caused only through `attempt`.
+    async fn run(&self, attempt: &Attempt) -> Result<ToolResult, RunError>;
+    /// A result for an operation that ended without its tool: lists what was applied.
+    fn account(&self, operation: &Operation, why: &str) -> ToolResult;
+}
+
+/// Something worth counting or telling.
+#[derive(Clone, Debug)]
+pub enum Note<'a> {
+    /// An operation was opened.
+    Opened(&'a Operation),
+    /// A call joined one, or got its stored result.
+    Joined(JoinedBy, &'a Operation),
+    /// The record changed from one state to another.
+    Transition {
+        /// Execution state before.
+        from: &'static str,
+        /// The record now.
+        to: &'a Operation,
+    },
+    /// An event was refused by the record's state.
+    Refused(Refusal),
+    /// A send ended; the word says how.
+    Sent(&'static str),
+    /// A crash window was recovered from; the word says which.
+    Window(&'static str),
+    /// A call was answered with an error of this kind.
+    Answered(Kind),
+    /// Somebody must look.
+    Alert {
+        /// What about: `in_doubt`, `undelivered`, `several`, `attempts_used_up`.
+        what: &'static str,
+        /// The record.
+        operation: &'a Operation,
+    },
+}
+
+/// Hears of everything worth counting.
+pub trait Observer: Send + Sync + 'static {
+    /// Called in the course of things: must be quick.
+    fn note(&self, note: Note<'_>);
+}
+
+/// Hears nothing.
+pub struct Silent;
+impl Observer for Silent {
+    fn note(&self, _: Note<'_>) {}
+}
+
+/// The ledger.
+pub struct Ledger {
+    store: Arc<dyn Store>,
+    env: Arc<dyn Env>,
+    settings: Settings,
+    observer: Arc<dyn Observer>,
+    runner: OnceLock<Arc<dyn Runner>>,
+    live: live::Live,
+}
+
+pub(crate) enum ApplyError {
+    Refused(Refusal),
+    Gone,
+    Store(StoreError),
+}
+
+impl From<StoreError> for ApplyError {
+    fn from(e: StoreError) -> Self {
+        ApplyError::Store(e)
+    }
+}
+
+impl Ledger {
+    /// A ledger on `store`. Give it a runner before the first call, then start recovery.
+    #[must_use]
+    pub fn new(store: Arc<dyn Store>, env: Arc<dyn Env>, settings: Settings, observer: Arc<dyn Observer>) -> Arc<Ledger> {
+        Arc::new(Ledger { store, env, settings, observer, runner: OnceLock::new(), live: live::Live::default() })
+    }
+
+    /// Says who runs tools. Only the first call counts.
+    pub fn set_runner(&self, runner: Arc<dyn Runner>) {
+        let _ = self.runner.set(runner);
+    }
+
+    /// The store under it.
+    #[must_use]
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+
+    /// How many attempts are running in this process.
+    #[must_use]
+    pub fn running(&self) -> usize {
+        self.live.running()
+    }
+
+    /// The nonce for a delivery of this operation to this principal.
+    #[must_use]
+    pub fn ack_nonce(&self, principal: &str, id: OperationId) -> String {
+        keys::ack(&self.store.identity().secret, principal, id)
+    }
+
+    fn stamp(&self) -> u64 {
+        let mut b = [0; 8];
+        self.env.random(&mut b);
+        u64::from_le_bytes(b)
+    }
+
+    async fn read(&self, id: OperationId) -> Result<Option<Operation>, StoreError> {
+        Ok(match self.store.by_id(id).await? {
+            Some(Found::Operation(op)) => Some(*op),
+            _ => None,
+        })
+    }
+
+    /// Applies the events that `make` gives for the record as it is, in one write, reading again when the
+    /// record has moved on.
+    async fn apply(&self, op: &Operation, mut make: impl FnMut(&Operation) -> Vec<Event>) -> Result<Operation, ApplyError> {
+        let mut current = std::borrow::Cow::Borrowed(op);
+        loop {
+            let events = make(&current);
+            let (next, blobs) = self.fold(&current, events).map_err(|r| {
+                self.observer.note(Note::Refused(r));
+                ApplyError::Refused(r)
+            })?;
+            let from = current.execution.word();
+            let write = Write::Update { operation: Box::new(next.clone()), stamp: self.stamp(), blobs };
+            match self.store.write(write).await? {
+                Committed::Done => {
+                    self.observer.note(Note::Transition { from, to: &next });
+                    self.live.ring(op.id);
+                    return Ok(next);
+                }
+                // Each round reads a newer record, so this ends as soon as the others pause.
+                _ => current = std::borrow::Cow::Owned(self.read(op.id).await?.ok_or(ApplyError::Gone)?),
+            }
+        }
+    }
+
+    /// What several events make of a record, as one transition.
+    fn fold(&self, op: &Operation, events: Vec<Event>) -> Result<(Operation, Vec<Blob>), Refusal> {
+        let now = self.store.now();
+        let mut next = op.clone();
+        let mut blobs = Vec::new();
+        for e in events {
+            let t = decide::decide(&next, e, now)?;
+            next = t.next;
+            blobs.extend(t.blobs);
+        }
+        next.version = op.version + 1;
+        Ok((next, blobs))
+    }
+}

@@ -1,0 +1,161 @@
+//! What operators see and decide.
+
+use super::{ApplyError, Ledger};
+use crate::decide::{Event, Refusal, Verdict};
+use crate::executor::Receipt;
+use crate::operation::{Execution, Operation};
+use crate::store::{BlobKind, Counts, Found, Query, StoreError, Tombstone};
+use crate::words::OperationId;
+use std::sync::Arc;
+
+/// One operation with its payloads.
+#[derive(Clone, Debug)]
+pub struct Detail {
+    /// The record.
+    pub operation: Operation,
+    /// Its effects' payloads, in their order.
+    pub effects: Vec<EffectDetail>,
+    /// Arguments, where they were kept.
+    pub arguments: Option<Vec<u8>>,
+    /// The stored result.
+    pub result: Option<Vec<u8>>,
+}
+
+/// An effect's payloads.
+#[derive(Clone, Debug)]
+pub struct EffectDetail {
+    /// The recorded request.
+    pub intent: Option<Vec<u8>>,
+    /// The provider's answer.
+    pub receipt: Option<Vec<u8>>,
+}
+
+/// Why an operator's wish can't be granted.
+#[derive(Debug, thiserror::Error)]
+pub enum OperateError {
+    /// No such operation.
+    #[error("there is no operation of that id")]
+    Unknown,
+    /// It was pruned.
+    #[error("the operation was pruned; it ended as {}", .0.outcome)]
+    Pruned(Tombstone),
+    /// Its state does not allow it.
+    #[error("the operation is {state}: {refusal}")]
+    Refused {
+        /// Its state.
+        state: &'static str,
+        /// Why not.
+        refusal: Refusal,
+    },
+    /// The ledger can't be used.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl Ledger {
+    /// Records by filter, newest first.
+    ///
+    /// # Errors
+    /// [`StoreError`]: the ledger can't be read.
+    pub async fn list(&self, query: &Query) -> Result<Vec<Operation>, StoreError> {
+        self.store.list(query).await
+    }
+
+    /// How many in each state.
+    ///
+    /// # Errors
+    /// [`StoreError`]: the ledger can't be read.
+    pub async fn counts(&self) -> Result<Counts, StoreError> {
+        self.store.counts().await
+    }
+
+    /// One operation with its payloads.
+    ///
+    /// # Errors
+    /// [`OperateError`].
+    pub async fn detail(&self, id: OperationId) -> Result<Detail, OperateError> {
+        let operation = match self.store.by_id(id).await? {
+            Some(Found::Operation(op)) => *op,
+            Some(Found::Tombstone(t)) => return Err(OperateError::Pruned(t)),
+            None => return Err(OperateError::Unknown),
+        };
+        let mut effects = Vec::new();
+        for i in 0..u16::try_from(operation.effects.len()).unwrap_or(u16::MAX) {
+            effects.push(EffectDetail {
+                intent: self.store.blob(id, BlobKind::Intent(i)).await?,
+                receipt: self.store.blob(id, BlobKind::Receipt(i)).await?,
+            });
+        }
+        Ok(Detail {
+            effects,
+            arguments: self.store.blob(id, BlobKind::Arguments).await?,
+            result: self.store.blob(id, BlobKind::Result).await?,
+            operation,
+        })
+    }
+
+    async fn operate(&self, id: OperationId, event: Event) -> Result<Operation, OperateError> {
+        let op = self.detail(id).await?.operation;
+        match self.apply(&op, |_| vec![event.clone()]).await {
+            Ok(next) => Ok(next),
+            Err(ApplyError::Refused(refusal)) => Err(OperateError::Refused { state: op.execution.word(), refusal }),
+            Err(ApplyError::Gone) => Err(OperateError::Unknown),
+            Err(ApplyError::Store(e)) => Err(e.into()),
+        }
+    }
+
+    /// Decides an operation that waits for a word: it happened, with this receipt.
+    ///
+    /// # Errors
+    /// [`OperateError`].
+    pub async fn resolve_applied(self: &Arc<Self>, id: OperationId, by: String, receipt: Vec<u8>) -> Result<Operation, OperateError> {
+        self.decide(id, by, Verdict::Applied(Receipt(receipt))).await
+    }
+
+    /// Decides an operation that waits for a word. It goes on at once.
+    ///
+    /// # Errors
+    /// [`OperateError`].
+    pub async fn decide(self: &Arc<Self>, id: OperationId, by: String, verdict: Verdict) -> Result<Operation, OperateError> {
+        let op = self.operate(id, Event::Decide { by, verdict }).await?;
+        self.tend_once().await?;
+        Ok(op)
+    }
+
+    /// Cancels an operation, or asks it to stop between two effects.
+    ///
+    /// # Errors
+    /// [`OperateError`].
+    pub async fn cancel(&self, id: OperationId, by: String) -> Result<Operation, OperateError> {
+        let op = self.operate(id, Event::Cancel { by }).await?;
+        if op.execution.is_ended() {
+            self.live.stop(id, op.attempt);
+        }
+        Ok(op)
+    }
+
+    /// Asks the provider again about an operation in doubt; lets recovery of a running one go on now; lets a
+    /// failed or abandoned one run again.
+    ///
+    /// # Errors
+    /// [`OperateError`].
+    pub async fn retry(self: &Arc<Self>, id: OperationId, by: String) -> Result<Operation, OperateError> {
+        let op = self.detail(id).await?.operation;
+        let epoch = self.store.epoch();
+        let event = match op.execution {
+            Execution::InDoubt { .. } => Event::Reconcile { epoch, by },
+            _ => Event::Claim { epoch, by_call: true, owner_dead: !self.store.is_live(op.owner) },
+        };
+        let claimed = self.operate(id, event).await?;
+        self.launch(claimed.clone(), None);
+        Ok(claimed)
+    }
+
+    /// An operation of this principal, or nothing: unknown, pruned and foreign ones look alike.
+    ///
+    /// # Errors
+    /// [`StoreError`]: the ledger can't be read.
+    pub async fn status(&self, principal: &str, id: OperationId) -> Result<Option<Operation>, StoreError> {
+        Ok(self.read(id).await?.filter(|op| *op.scope.principal == *principal))
+    }
+}

@@ -1,0 +1,130 @@
+//! What may safely be done about an effect now: pure, and the one place where that is decided.
+
+use crate::effect::{Effect, EffectState, Strategy};
+use crate::words::{Millis, Time};
+
+/// The next step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Nothing is left to do.
+    Settled,
+    /// Send the recorded bytes; `replay`: an earlier send is unresolved.
+    Send {
+        /// An earlier send is unresolved.
+        replay: bool,
+    },
+    /// Ask the provider.
+    LookUp,
+    /// Nothing before this moment.
+    Wait(Time),
+    /// Every send was provably not sent and no more are made: it did not happen.
+    NeverSent,
+    /// This attempt may send no more; another one may, later.
+    Rest,
+    /// A person must say.
+    AskPerson(String),
+    /// No safe automatic step is left.
+    Doubt(String),
+}
+
+/// Facts of the moment.
+#[derive(Clone, Copy, Debug)]
+pub struct Moment {
+    /// The ledger's time.
+    pub now: Time,
+    /// See [`crate::Store::clock_step`].
+    pub clock_step: Option<Time>,
+}
+
+/// Decides the next step. Call with the record as it is durable now.
+#[must_use]
+pub fn next(effect: &Effect, at: Moment) -> Step {
+    match effect.state {
+        EffectState::Applied | EffectState::Rejected => return Step::Settled,
+        EffectState::Intended | EffectState::Unknown => {}
+    }
+    if at.now < effect.not_before {
+        return Step::Wait(effect.not_before);
+    }
+    if effect.forced {
+        return Step::Send { replay: effect.unresolved > 0 };
+    }
+    if effect.unresolved == 0 {
+        // Nothing has left, provably: sending is safe whatever the strategy.
+        if effect.recovery.precheck && effect.recovery.can_look_up && effect.looks == 0 {
+            return Step::LookUp;
+        }
+        return if effect.attempt_sends < effect.recovery.max_sends { Step::Send { replay: false } } else { Step::NeverSent };
+    }
+    let stepped = at.clock_step.is_some_and(|s| effect.intended_at < s);
+    match effect.recovery.strategy {
+        Strategy::Key | Strategy::Unique | Strategy::Natural => replay(effect, at.now, stepped),
+        // Committed in the ledger's own database or not at all: running it again is the recovery.
+        Strategy::Local => Step::Send { replay: true },
+        Strategy::Lookup => look_up(effect, at, stepped),
+        Strategy::Confirm => Step::AskPerson(format!("Did this happen? {}", effect.summary)),
+        Strategy::None => Step::Doubt(doubt(effect, "a send of it is unresolved and nothing makes a second one safe")),
+    }
+}
+
+fn doubt(effect: &Effect, why: &str) -> String {
+    if effect.why.is_empty() { why.to_owned() } else { format!("{why}; last seen: {}", effect.why) }
+}
+
+/// Whether a send begun now would still arrive while the provider is sure to know the key.
+fn replay_is_safe(effect: &Effect, now: Time, stepped: bool) -> bool {
+    // An object that the provider refuses a second of stays refused: `unique` has no horizon of its own.
+    let within = effect.replay_until().is_none_or(|until| now.plus(effect.recovery.send_timeout) <= until);
+    within && !(stepped && effect.recovery.replay_for.is_some())
+}
+
+fn replay(effect: &Effect, now: Time, stepped: bool) -> Step {
+    if !effect.stored_failure && replay_is_safe(effect, now, stepped) {
+        return if effect.attempt_sends < effect.recovery.max_sends { Step::Send { replay: true } } else { Step::Rest };
+    }
+    let why = if effect.stored_failure {
+        "the provider repeats a stored failure for this key"
+    } else if stepped {
+        "the ledger's clock was set, so it is not known whether the provider still remembers the key"
+    } else {
+        "the time in which a replay is safe is over"
+    };
+    if effect.recovery.can_look_up {
+        // Found settles it. Not found settles nothing: a fresh send would go out under a key that the
+        // provider has forgotten, or that only repeats the failure.
+        if effect.absent {
+            return Step::Doubt(doubt(effect, &format!("{why}, and the provider shows no trace of it")));
+        }
+        return Step::LookUp;
+    }
+    Step::Doubt(doubt(effect, why))
+}
+
+fn look_up(effect: &Effect, at: Moment, stepped: bool) -> Step {
+    let until = quarantine_until(effect, at, stepped);
+    if effect.absent && at.now >= until {
+        return if effect.attempt_sends < effect.recovery.max_sends { Step::Send { replay: true } } else { Step::Rest };
+    }
+    Step::LookUp
+}
+
+/// From when on *not found* counts: after the last send's deadline and the fencing of whoever sent it, plus
+/// what the provider may take to process and to show it. A clock that was set says nothing about how long ago
+/// that was, so the wait begins anew.
+#[must_use]
+pub fn quarantine_until(effect: &Effect, at: Moment, stepped: bool) -> Time {
+    let q = effect.quarantine_until();
+    match at.clock_step {
+        Some(s) if stepped => q.max(s.plus(effect.recovery.processing_bound).plus(effect.recovery.visibility_lag)),
+        _ => q,
+    }
+}
+
+/// The longest pause before the next send or look-up: doubles from the first, up to the cap. The caller draws
+/// the actual pause from `[0, this]` (full jitter).
+#[must_use]
+pub fn backoff(effect: &Effect) -> Millis {
+    let n = effect.sends.saturating_add(effect.looks).saturating_sub(1).min(20);
+    let d = effect.recovery.initial_backoff.0.saturating_mul(1i64 << n);
+    Millis(d.clamp(0, effect.recovery.max_backoff.0))
+}

@@ -1,0 +1,301 @@
+//! What the ledger asks of a database. Two stores and the simulator's keep the same contract; the suite in
+//! `tests/store_contract.rs` of each store's crate holds them to it.
+//!
+//! A store persists whole records under a compare-and-set on their version, together with the payloads that
+//! belong to the transition, in one atomic and durable write. It interprets nothing.
+
+use crate::canonical::Fingerprint;
+use crate::keys::Secret;
+use crate::operation::Operation;
+use crate::words::{Epoch, Key, KeyHash, Millis, OperationId, Scope, SlotHash, Time};
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+
+/// Why a store did not do what was asked.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum StoreError {
+    /// Nothing was written: the request was not even begun. Retry is safe.
+    #[error("the ledger can't be used now ({0}); nothing was written")]
+    Unavailable(String),
+    /// It is not known whether the write happened.
+    #[error("the ledger did not confirm a write ({0}); it may or may not have been made")]
+    Uncertain(String),
+    /// A record can't be read.
+    #[error("a record of the ledger is damaged ({0})")]
+    Damaged(String),
+}
+
+/// Payloads kept beside a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum BlobKind {
+    /// The call's arguments, canonical.
+    Arguments,
+    /// The intent of the effect with this index.
+    Intent(u16),
+    /// The receipt of the effect with this index.
+    Receipt(u16),
+    /// The final result.
+    Result,
+}
+
+impl BlobKind {
+    /// A stable number for storage: the kind in the high half, the index in the low.
+    #[must_use]
+    pub fn code(self) -> u32 {
+        match self {
+            BlobKind::Arguments => 1 << 16,
+            BlobKind::Intent(i) => (2 << 16) | u32::from(i),
+            BlobKind::Receipt(i) => (3 << 16) | u32::from(i),
+            BlobKind::Result => 4 << 16,
+        }
+    }
+}
+
+/// A payload and what it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Blob {
+    /// What it is.
+    pub kind: BlobKind,
+    /// Its bytes.
+    pub data: Vec<u8>,
+}
+
+/// What a creation does with the slot of its (scope, fingerprint).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SlotWrite {
+    /// The new operation becomes the slot's, whatever was there.
+    Set,
+    /// Only if the slot holds exactly this (`None`: is empty, or holds a pruned operation).
+    CompareAndSet(Option<OperationId>),
+}
+
+/// One atomic write.
+#[derive(Clone, Debug)]
+pub enum Write {
+    /// A new record. Conflicts: its key is taken, or the slot moved on. A record with the same id that is
+    /// already there is this very write, repeated: `Done`.
+    Create {
+        /// The record; its version is 1 after the write.
+        operation: Box<Operation>,
+        /// What to do with the slot.
+        slot: SlotWrite,
+        /// Payloads.
+        blobs: Vec<Blob>,
+    },
+    /// The next state of a record, if its version is still `operation.version - 1`.
+    Update {
+        /// The record with its new version.
+        operation: Box<Operation>,
+        /// Marks this write, so that its repetition after a lost acknowledgement is recognised.
+        stamp: u64,
+        /// Payloads to add; a kind that is already there is left as it is (receipts and results never change).
+        blobs: Vec<Blob>,
+    },
+}
+
+impl Write {
+    /// The record that is written.
+    #[must_use]
+    pub fn operation(&self) -> &Operation {
+        match self {
+            Write::Create { operation, .. } | Write::Update { operation, .. } => operation,
+        }
+    }
+}
+
+/// How a write ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Committed {
+    /// It is durable.
+    Done,
+    /// Nothing was written: the key names another operation of this scope (or a tombstone).
+    KeyTaken,
+    /// Nothing was written: the slot holds another operation than expected.
+    SlotTaken,
+    /// Nothing was written: the record has moved on, or is gone.
+    Stale,
+}
+
+/// What remains of a pruned operation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tombstone {
+    /// The operation that was.
+    pub id: OperationId,
+    /// What it asked.
+    pub fingerprint: Fingerprint,
+    /// How it ended: the word of its execution state.
+    pub outcome: String,
+    /// When it was pruned.
+    pub at: Time,
+}
+
+/// What a look-up by key or id finds.
+#[derive(Clone, Debug)]
+pub enum Found {
+    /// A record.
+    Operation(Box<Operation>),
+    /// A pruned one.
+    Tombstone(Tombstone),
+}
+
+/// A filter over records, newest first.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Query {
+    /// Only this principal's.
+    pub principal: Option<String>,
+    /// Only this tool's (canonical id).
+    pub tool: Option<String>,
+    /// Only those in this execution state (the word).
+    pub state: Option<String>,
+    /// Only those with this delivery state (the word).
+    pub delivery: Option<String>,
+    /// Only those older than this one (exclusive), for paging.
+    pub before: Option<OperationId>,
+    /// How many at most.
+    pub limit: usize,
+}
+
+/// How many records there are in each state.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counts {
+    /// By execution word.
+    pub execution: std::collections::BTreeMap<String, u64>,
+    /// By delivery word.
+    pub delivery: std::collections::BTreeMap<String, u64>,
+}
+
+/// What a ledger keeps about itself.
+#[derive(Clone)]
+pub struct Identity {
+    /// Its name: part of every effect key, fixed when it is created.
+    pub name: String,
+    /// Signs minted keys and delivery nonces.
+    pub secret: Secret,
+}
+
+/// An API key as it is kept: never the key, only its hash.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ApiKey {
+    /// A public name for it.
+    pub id: String,
+    /// Who calls with it.
+    pub principal: String,
+    /// SHA-256 of the key, hexadecimal.
+    pub hash: String,
+    /// When it was made.
+    pub created_at: Time,
+    /// When it was revoked, if it was.
+    pub revoked_at: Option<Time>,
+    /// A note for people.
+    pub note: String,
+}
+
+/// Figures about the store itself, for metrics and `doctor`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct StoreStats {
+    /// Transactions committed.
+    pub commits: u64,
+    /// Writes in them.
+    pub writes: u64,
+    /// Time spent in commits, microseconds.
+    pub commit_us: u64,
+    /// The longest commit, microseconds.
+    pub commit_max_us: u64,
+    /// Commit durations by upper bound in microseconds (cumulative), for a histogram.
+    pub commit_buckets: Vec<(u64, u64)>,
+    /// Bytes of the database and its log.
+    pub bytes: u64,
+    /// Free bytes on its disk.
+    pub free_bytes: u64,
+    /// New intents are refused because the disk is nearly full.
+    pub disk_low: bool,
+    /// The schema's version.
+    pub schema: u32,
+}
+
+/// The database under a ledger.
+#[async_trait]
+pub trait Store: Send + Sync + 'static {
+    /// The ledger's time now. Monotone, over restarts too.
+    fn now(&self) -> Time;
+    /// This boot's number.
+    fn epoch(&self) -> Epoch;
+    /// Whether the replica of that boot may still be alive (its lease has not lapsed).
+    fn is_live(&self, epoch: Epoch) -> bool;
+    /// Intents made before this moment can't be trusted to be as young as they look, because the clock was
+    /// set; their replays are over and their quarantines begin here.
+    fn clock_step(&self) -> Option<Time>;
+    /// The ledger's name and secret.
+    fn identity(&self) -> &Identity;
+
+    /// Makes one write, durable when it returns `Done`. Creations are refused early (`Unavailable`) when the
+    /// disk is nearly full; updates are not.
+    async fn write(&self, write: Write) -> Result<Committed, StoreError>;
+    /// Makes a write some time soon, together with others; its loss in a crash is allowed for. Used for
+    /// delivery states. A stale one is dropped.
+    fn write_lazily(&self, write: Write);
+    /// Waits until all lazy writes so far are durable.
+    async fn flush(&self) -> Result<(), StoreError>;
+
+    /// By id, in any scope: the caller checks the principal.
+    async fn by_id(&self, id: OperationId) -> Result<Option<Found>, StoreError>;
+    /// By key in its scope.
+    async fn by_key(&self, key: &KeyHash) -> Result<Option<Found>, StoreError>;
+    /// The newest operation of a slot.
+    async fn by_slot(&self, slot: &SlotHash) -> Result<Option<Operation>, StoreError>;
+    /// A payload.
+    async fn blob(&self, id: OperationId, kind: BlobKind) -> Result<Option<Vec<u8>>, StoreError>;
+
+    /// Records whose attention time (as given at their last write) has come, earliest first.
+    async fn due(&self, now: Time, limit: usize) -> Result<Vec<Operation>, StoreError>;
+    /// Records that want attention some time and were last owned or called by a replica that is no longer
+    /// alive, in the order of their ids, after `after`. For the start.
+    async fn orphans(&self, after: Option<OperationId>, limit: usize) -> Result<Vec<Operation>, StoreError>;
+    /// The earliest attention time of all.
+    async fn next_attention(&self) -> Result<Option<Time>, StoreError>;
+    /// Records by filter, newest first.
+    async fn list(&self, query: &Query) -> Result<Vec<Operation>, StoreError>;
+    /// How many in each state.
+    async fn counts(&self) -> Result<Counts, StoreError>;
+    /// Removes up to `limit` records that expired before `now`, leaving tombstones, and tombstones older than
+    /// `tombstones_for`. Returns how many records went.
+    async fn prune(&self, now: Time, tombstones_for: Millis, limit: usize) -> Result<usize, StoreError>;
+
+    /// Keeps an API key (by its id), new or changed.
+    async fn put_api_key(&self, key: ApiKey) -> Result<(), StoreError>;
+    /// All API keys.
+    async fn api_keys(&self) -> Result<Vec<ApiKey>, StoreError>;
+
+    /// Figures about the store.
+    fn stats(&self) -> StoreStats;
+}
+
+/// How long a `ready` result may wait for its stream before it counts as undelivered, and an undelivered one
+/// before an alert is raised; stores pass these to [`Operation::attention`].
+#[derive(Clone, Copy, Debug)]
+pub struct Attention {
+    /// For `ready`.
+    pub grace: Millis,
+    /// For `undelivered`.
+    pub alert_after: Millis,
+}
+
+impl Default for Attention {
+    fn default() -> Self {
+        Attention { grace: Millis::secs(90), alert_after: Millis::secs(900) }
+    }
+}
+
+/// The hash under which a record's key is found, if it has one.
+#[must_use]
+pub fn key_hash_of(op: &Operation) -> Option<KeyHash> {
+    op.key.as_ref().map(|k: &Key| op.scope.key_hash(k))
+}
+
+/// The slot of a record.
+#[must_use]
+pub fn slot_hash_of(op: &Operation) -> SlotHash {
+    let scope: &Scope = &op.scope;
+    scope.slot_hash(&op.fingerprint)
+}

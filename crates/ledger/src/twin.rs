@@ -1,0 +1,46 @@
+//! Whether the newest operation of a slot is a twin of a call without a key: pure.
+
+use crate::operation::{DeliveryState, Execution, Operation};
+use crate::words::{Millis, Time};
+
+/// What a call without a key is to the operation in its slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Twin {
+    /// Outside the window, acknowledged or cancelled: a new operation.
+    History,
+    /// Its caller is known to be gone: this call is that call again.
+    Join,
+    /// Its caller may still be there: wait until that is known, or it ends.
+    Wait,
+    /// Its result went to a healthy connection: probably a second one is meant, but not surely.
+    Delivered,
+}
+
+/// Classifies `op`. `caller_gone`: its caller is known to be gone (stream closed, replica dead).
+#[must_use]
+pub fn classify(op: &Operation, now: Time, window: Millis, caller_gone: bool) -> Twin {
+    let within = |at: Time| now.since(at) <= window;
+    match &op.execution {
+        Execution::Cancelled { .. } => Twin::History,
+        // Nothing happened: going on with it is harmless, and its effect keys stay the same.
+        Execution::Failed { .. } => {
+            if op.ended_at.is_none_or(within) { Twin::Join } else { Twin::History }
+        }
+        Execution::Accepted | Execution::InDoubt { .. } | Execution::InputRequired { .. } => Twin::Join,
+        Execution::Running => {
+            if caller_gone { Twin::Join } else { Twin::Wait }
+        }
+        Execution::Completed => {
+            let last = op.ended_at.map_or(op.delivery.at, |e| e.max(op.delivery.at));
+            match op.delivery.state {
+                DeliveryState::Acknowledged => Twin::History,
+                _ if !within(last) => Twin::History,
+                DeliveryState::Written => Twin::Delivered,
+                DeliveryState::Undelivered => Twin::Join,
+                DeliveryState::Ready | DeliveryState::NotReady => {
+                    if caller_gone { Twin::Join } else { Twin::Wait }
+                }
+            }
+        }
+    }
+}
