@@ -1,0 +1,82 @@
+//! Names of the Model Context Protocol, revision 2026-07-28, that this crate interprets.
+
+/// The modern revision that is spoken (spec: basic/versioning).
+pub const VERSION: &str = "2026-07-28";
+/// All revisions served, newest first; the `supported` member of version errors.
+pub const SUPPORTED_VERSIONS: &[&str] = &[VERSION];
+
+/// Keys of `_meta` (spec: basic, "General fields").
+pub mod meta {
+    /// Revision of a request.
+    pub const PROTOCOL_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
+    /// Name and version of the client, self-reported.
+    pub const CLIENT_INFO: &str = "io.modelcontextprotocol/clientInfo";
+    /// What the client can do for this request.
+    pub const CLIENT_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
+    /// Lowest level of log messages wanted for this request.
+    pub const LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
+    /// Name and version of the server, self-reported.
+    pub const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
+    /// The listen request that a notification belongs to.
+    pub const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
+    /// Asks for progress notifications.
+    pub const PROGRESS_TOKEN: &str = "progressToken";
+    /// W3C Trace Context.
+    pub const TRACEPARENT: &str = "traceparent";
+    /// W3C Trace Context.
+    pub const TRACESTATE: &str = "tracestate";
+    /// W3C Baggage.
+    pub const BAGGAGE: &str = "baggage";
+}
+
+/// HTTP header names, in lower case (spec: Streamable HTTP, "Request Metadata").
+pub mod header {
+    /// Mirrors the `_meta` protocol version.
+    pub const PROTOCOL_VERSION: &str = "mcp-protocol-version";
+    /// Mirrors `method`.
+    pub const METHOD: &str = "mcp-method";
+    /// Mirrors the name, URI or task id a request is about.
+    pub const NAME: &str = "mcp-name";
+    /// Prefix of mirrored tool arguments.
+    pub const PARAM_PREFIX: &str = "mcp-param-";
+    /// Tells reverse proxies not to hold a stream back.
+    pub const ACCEL_BUFFERING: &str = "x-accel-buffering";
+}
+
+/// Methods the wire itself must know.
+pub mod method {
+    /// Describes the server.
+    pub const DISCOVER: &str = "server/discover";
+    /// Lists tools.
+    pub const TOOLS_LIST: &str = "tools/list";
+    /// Calls a tool.
+    pub const TOOLS_CALL: &str = "tools/call";
+    /// Opens a stream of change notifications.
+    pub const LISTEN: &str = "subscriptions/listen";
+    /// Opening of the legacy era, named in the refusal to it.
+    pub const INITIALIZE: &str = "initialize";
+    /// Progress of a request.
+    pub const PROGRESS: &str = "notifications/progress";
+    /// A log message of a request.
+    pub const MESSAGE: &str = "notifications/message";
+    /// First message of a listen stream.
+    pub const ACKNOWLEDGED: &str = "notifications/subscriptions/acknowledged";
+}
+
+/// Values of `resultType`.
+pub mod result_type {
+    /// The final content.
+    pub const COMPLETE: &str = "complete";
+    /// More input is needed; the client calls again.
+    pub const INPUT_REQUIRED: &str = "input_required";
+}
+
+/// The member of `params` that `Mcp-Name` mirrors, by method. `tasks/*` comes from the tasks extension.
+pub fn name_source(method: &str) -> Option<&'static str> {
+    match method {
+        "tools/call" | "prompts/get" => Some("name"),
+        "resources/read" => Some("uri"),
+        "tasks/get" | "tasks/update" | "tasks/cancel" => Some("taskId"),
+        _ => None,
+    }
+}

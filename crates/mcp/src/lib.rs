@@ -1,0 +1,27 @@
+//! The Model Context Protocol wire, thin and over raw JSON: revision 2026-07-28 over Streamable HTTP, both directions.
+//!
+//! Only what this crate interprets is typed; everything else keeps its bytes. It knows no policy and no ledger: it
+//! admits requests, carries answers, and says truthfully what it knows about either, such as whether an answer was
+//! written ([`server::Delivery`]) or a request was sent ([`client::Sent`]).
+//!
+//! - [`json`], [`message`], [`meta`]: a body, checked once, as an envelope with raw parts.
+//! - [`modern`], [`headers`], [`origin`]: what a request must satisfy, and in which order.
+//! - [`error`]: every status and code by cause.
+//! - [`server`]: an axum router around a [`server::Service`]. [`client`]: a transport and a client on it.
+//! - [`sse`], [`paging`], [`constants`]: event streams, cursors, names.
+pub mod client;
+pub mod constants;
+pub mod error;
+pub mod headers;
+pub mod json;
+pub mod message;
+pub mod meta;
+pub mod modern;
+pub mod origin;
+pub mod paging;
+pub mod server;
+pub mod sse;
+
+pub use error::{Error, RpcError};
+pub use json::{Raw, RawObject};
+pub use message::Id;

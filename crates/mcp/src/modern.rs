@@ -1,0 +1,44 @@
+//! What a request of the modern era must satisfy before it is served, in the order that decides which error wins:
+//!
+//! 1. `initialize` without per-request metadata opens the legacy era: -32022, naming what is served.
+//! 2. `_meta` with the required fields: else -32602. It comes before any header, since a body without metadata has
+//!    nothing to compare.
+//! 3. `MCP-Protocol-Version` equals the body's revision: else -32020, even where neither is served.
+//! 4. The revision is served: else -32022.
+//! 5. `Mcp-Method`, then `Mcp-Name` where the method has one: else -32020 (-32602 if the body lacks the name).
+use http::HeaderMap;
+
+use crate::constants::{SUPPORTED_VERSIONS, header, meta, method, name_source};
+use crate::error::RpcError;
+use crate::headers::must_equal;
+use crate::message::Request;
+use crate::meta::RequestMeta;
+
+/// Checks a request's metadata and standard headers.
+///
+/// # Errors
+/// See the order above; all travel with HTTP 400.
+pub fn admit(request: &Request, headers: &HeaderMap) -> Result<RequestMeta, RpcError> {
+    let declares = |m: &crate::json::RawObject| m.get(meta::PROTOCOL_VERSION).is_some();
+    if request.method == method::INITIALIZE && !request.meta.as_ref().is_some_and(declares) {
+        let asked = request.params.as_ref().and_then(|p| p.get("protocolVersion"));
+        return Err(RpcError::unsupported_version(
+            &asked.as_ref().and_then(|v| v.as_string()).unwrap_or_default(),
+        ));
+    }
+    let meta = RequestMeta::of(request)?;
+    let version = meta.protocol_version();
+    must_equal(headers, header::PROTOCOL_VERSION, &version, false)?;
+    if !SUPPORTED_VERSIONS.contains(&&*version) {
+        return Err(RpcError::unsupported_version(&version));
+    }
+    must_equal(headers, header::METHOD, &request.method, false)?;
+    if let Some(source) = name_source(&request.method) {
+        let name = request.params.as_ref().and_then(|p| p.get(source));
+        let name = name.as_ref().and_then(|n| n.as_string());
+        let name = name.ok_or_else(|| RpcError::malformed(format!("params.{source} must be a string")))?;
+        must_equal(headers, header::NAME, &name, true)?;
+    }
+    drop(version);
+    Ok(meta)
+}

@@ -1,0 +1,287 @@
+//! What a running call holds to speak to its client: notifications, one final outcome, and two pieces of news: the
+//! client is gone; the answer was written or not.
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::StatusCode;
+use tokio::sync::oneshot;
+
+use super::channel::{Channel, Last};
+use crate::constants::{meta, method, result_type};
+use crate::error::{RpcError, result_message};
+use crate::json::{Flaw, JsonError, Raw, RawObject, quote};
+use crate::message::Id;
+use crate::meta::LogLevel;
+
+/// A complete result object, ready for the wire: `resultType` and the members of `_meta` are in place, every other
+/// byte is as it was stored. May be made once and sent often.
+#[derive(Debug, Clone)]
+pub struct WireResult(Raw);
+
+impl WireResult {
+    /// Adds `resultType` and members of `_meta` (values are JSON text) to a result object. Members of those names that
+    /// it has already get the new value in their place.
+    ///
+    /// # Errors
+    /// [`JsonError`] if `object` isn't a JSON object.
+    pub fn new(object: &Raw, result_type: &str, meta: &[(&str, &str)]) -> Result<WireResult, JsonError> {
+        let object = object.object().ok_or(JsonError { flaw: Flaw::NotObject, offset: 0 })?;
+        Ok(Self::of(&object, result_type, meta))
+    }
+
+    /// As [`WireResult::new`], of an object whose members are located already.
+    pub fn of(object: &RawObject, result_type: &str, meta: &[(&str, &str)]) -> WireResult {
+        WireResult(object.with_meta(meta, &[("resultType", &quote(result_type))]).single_line())
+    }
+
+    /// A result of type `complete`.
+    ///
+    /// # Errors
+    /// [`JsonError`] if `object` isn't a JSON object.
+    pub fn complete(object: &Raw, meta: &[(&str, &str)]) -> Result<WireResult, JsonError> {
+        Self::new(object, result_type::COMPLETE, meta)
+    }
+
+    /// The text.
+    pub fn raw(&self) -> &Raw {
+        &self.0
+    }
+}
+
+/// How a request ends.
+#[derive(Debug, Clone)]
+pub enum Outcome {
+    /// With a result.
+    Result(WireResult),
+    /// With an error.
+    Error(RpcError),
+}
+
+impl Outcome {
+    pub(super) fn to_message(&self, id: &Id) -> (Bytes, StatusCode) {
+        match self {
+            Outcome::Result(result) => (result_message(id, &result.0), StatusCode::OK),
+            Outcome::Error(error) => (error.to_message(Some(id)), error.http_status),
+        }
+    }
+}
+
+impl From<RpcError> for Outcome {
+    fn from(error: RpcError) -> Outcome {
+        Outcome::Error(error)
+    }
+}
+
+impl From<WireResult> for Outcome {
+    fn from(result: WireResult) -> Outcome {
+        Outcome::Result(result)
+    }
+}
+
+/// Whether an answer crossed the last boundary that can be seen from here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Delivery {
+    /// Its last byte went to a healthy connection. A proxy may still have swallowed it.
+    Written,
+    /// The client's connection or stream was gone first.
+    Undelivered,
+}
+
+/// Resolves to the fate of an answer. May be dropped by those who don't care.
+#[derive(Debug)]
+pub struct Delivering(Option<oneshot::Receiver<()>>);
+
+impl Future for Delivering {
+    type Output = Delivery;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Delivery> {
+        let Some(receiver) = &mut self.0 else { return Poll::Ready(Delivery::Undelivered) };
+        Pin::new(receiver).poll(cx).map(|sent| match sent {
+            Ok(()) => Delivery::Written,
+            Err(_) => Delivery::Undelivered,
+        })
+    }
+}
+
+/// Sends a call's notifications. Cheap to clone, harmless to keep: after the final outcome it does nothing.
+#[derive(Clone)]
+pub struct Notifier(pub(super) Arc<Channel>);
+
+impl Notifier {
+    /// Sends a progress notification if the client asked for them. `progress` must increase; what doesn't increase,
+    /// isn't finite, or comes faster than a client can use is left out.
+    pub fn progress(&self, progress: f64, total: Option<f64>, message: Option<&str>) {
+        let Some(token) = self.0.progress_token.as_ref().filter(|_| self.0.streams && progress.is_finite())
+        else {
+            return;
+        };
+        self.0.progress(progress, || {
+            let mut params = format!(r#"{{"progressToken":{token},"progress":{progress}"#);
+            if let Some(total) = total.filter(|t| t.is_finite()) {
+                params.push_str(&format!(r#","total":{total}"#));
+            }
+            if let Some(message) = message {
+                params.push_str(&format!(r#","message":{}"#, quote(message)));
+            }
+            params.push('}');
+            notification(method::PROGRESS, &params)
+        });
+    }
+
+    /// Sends a log message if the client asked for this level. It must hold no secrets.
+    pub fn log(&self, level: LogLevel, logger: Option<&str>, data: &Raw) {
+        if !self.0.streams || self.0.log_level.is_none_or(|lowest| level < lowest) {
+            return;
+        }
+        self.0.log(|| {
+            let logger = logger.map(|name| format!(r#""logger":{},"#, quote(name))).unwrap_or_default();
+            let data = data.single_line();
+            notification(
+                method::MESSAGE,
+                &format!(r#"{{"level":"{}",{logger}"data":{data}}}"#, level.as_str()),
+            )
+        });
+    }
+
+    /// Resolves when the client is gone: its stream or connection closed before the final response was handed over.
+    /// In the modern era this is the cancellation signal. A connection whose client closed only its sending half counts
+    /// as closed.
+    pub async fn gone(&self) {
+        self.0.gone.cancelled().await;
+    }
+
+    /// Whether the client is gone.
+    pub fn is_gone(&self) -> bool {
+        self.0.gone.is_cancelled()
+    }
+}
+
+fn notification(method: &str, params: &str) -> Bytes {
+    format!(r#"{{"jsonrpc":"2.0","method":{},"params":{params}}}"#, quote(method)).into()
+}
+
+/// Answers one request, once. Dropped without an answer (a panic included) it answers -32603, so that a client never
+/// waits for nothing.
+pub struct Responder {
+    notifier: Notifier,
+    done: bool,
+}
+
+impl std::ops::Deref for Responder {
+    type Target = Notifier;
+
+    fn deref(&self) -> &Notifier {
+        &self.notifier
+    }
+}
+
+impl Responder {
+    pub(super) fn new(channel: Arc<Channel>) -> Responder {
+        Responder { notifier: Notifier(channel), done: false }
+    }
+
+    /// A handle for notifications alone, for other tasks.
+    pub fn notifier(&self) -> Notifier {
+        self.notifier.clone()
+    }
+
+    /// Gives the final outcome.
+    pub fn finish(mut self, outcome: impl Into<Outcome>) -> Delivering {
+        self.conclude(&outcome.into())
+    }
+
+    fn conclude(&mut self, outcome: &Outcome) -> Delivering {
+        self.done = true;
+        let channel = &self.notifier.0;
+        let (delivery, receiver) = oneshot::channel();
+        let (message, status) = outcome.to_message(&channel.id);
+        channel.conclude(Last { message, status, delivery: Some(delivery) });
+        Delivering(Some(receiver))
+    }
+
+    /// Turns the response into a stream of change notifications (`subscriptions/listen`), opened at once with the
+    /// acknowledgement of `notifications`, the part of the client's filter that will be honoured. `result_meta` goes
+    /// into the final result beside the subscription's id. The stream ends with its final result when the
+    /// [`Subscription`] is dropped, when the server shuts down, or when its reader falls too far behind.
+    pub fn listen(mut self, notifications: &Raw, result_meta: &[(&str, &str)]) -> Subscription {
+        self.done = true;
+        let channel = self.notifier.0.clone();
+        if !channel.streams {
+            let refusal =
+                RpcError::refused(StatusCode::NOT_ACCEPTABLE, "this method answers with text/event-stream");
+            self.conclude(&refusal.into());
+            channel.gone.cancel();
+            return Subscription(channel);
+        }
+        let id = channel.id.as_str().to_owned();
+        let acknowledged = format!(
+            r#"{{"_meta":{{"{}":{id}}},"notifications":{}}}"#,
+            meta::SUBSCRIPTION_ID,
+            notifications.single_line()
+        );
+        let mut closing_meta = result_meta.to_vec();
+        closing_meta.push((meta::SUBSCRIPTION_ID, &id));
+        let closing = WireResult::of(&RawObject::empty(), result_type::COMPLETE, &closing_meta);
+        channel.listen(
+            notification(method::ACKNOWLEDGED, &acknowledged),
+            result_message(&channel.id, &closing.0),
+        );
+        Subscription(channel)
+    }
+}
+
+impl Drop for Responder {
+    fn drop(&mut self) {
+        if !self.done {
+            tracing::error!("a call ended without an answer; its client gets an internal error");
+            let failed = "Internal error: the server failed before it could answer. The request may have taken effect; \
+                          ask before repeating it.";
+            self.conclude(&RpcError::internal(failed).into());
+        }
+    }
+}
+
+/// An open listen stream.
+pub struct Subscription(Arc<Channel>);
+
+impl Subscription {
+    /// The listen request's id, which tags every notification.
+    pub fn id(&self) -> &Id {
+        &self.0.id
+    }
+
+    /// Sends a notification, tagged with the subscription's id. Never waits. `false`: the stream has ended (its
+    /// client is gone, the server shuts down, or its queue was full), so forget it.
+    pub fn notify(&self, method: &str, params: Option<&RawObject>) -> bool {
+        let tag = [(meta::SUBSCRIPTION_ID, self.0.id.as_str())];
+        let params = match params {
+            Some(params) => params.with_meta(&tag, &[]),
+            None => RawObject::empty().with_meta(&tag, &[]),
+        };
+        self.0.notify(notification(method, params.single_line().as_str()))
+    }
+
+    /// Resolves when the stream has ended, for whatever reason.
+    pub async fn ended(&self) {
+        self.0.gone.cancelled().await;
+    }
+
+    /// Whether the stream has ended.
+    pub fn is_ended(&self) -> bool {
+        self.0.gone.is_cancelled()
+    }
+
+    /// Ends the stream with its final result.
+    pub fn finish(self) -> Delivering {
+        Delivering(self.0.end_listening())
+    }
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        self.0.end_listening();
+    }
+}

@@ -1,0 +1,296 @@
+//! A server with a service of many moods, and a raw client that sees every byte.
+#![allow(clippy::unwrap_used, clippy::expect_used, dead_code)]
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use mcp::constants::{meta, method};
+use mcp::json::Limits;
+use mcp::meta::LogLevel;
+use mcp::server::{
+    Delivery, Exchange, HttpConfig, Outcome, Responder, ServeLimits, Service, Subscription, WireResult,
+    router, serve,
+};
+use mcp::{Raw, RawObject, RpcError};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Mutex, Notify, mpsc};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+/// What the service saw.
+#[derive(Debug, PartialEq)]
+pub enum Seen {
+    Gone,
+    WentOn,
+    Fate(Delivery),
+    Ended,
+}
+
+pub struct Moods {
+    seen: mpsc::UnboundedSender<Seen>,
+    pub release: Notify,
+    pub subscriptions: Mutex<Vec<Subscription>>,
+}
+
+pub fn raw(text: &str) -> Raw {
+    Raw::parse(text.to_owned(), &Limits { depth: 400, unique_members: false }).unwrap()
+}
+
+impl Service for Moods {
+    fn ready(&self, exchange: &Exchange) -> Option<Outcome> {
+        match exchange.request.method.as_str() {
+            method::DISCOVER => {
+                let result = raw(
+                    r#"{"supportedVersions":["2026-07-28"],"capabilities":{},"ttlMs":0,"cacheScope":"public"}"#,
+                );
+                Some(
+                    WireResult::complete(&result, &[(meta::SERVER_INFO, r#"{"name":"t","version":"1"}"#)])
+                        .unwrap()
+                        .into(),
+                )
+            }
+            method::TOOLS_LIST => {
+                let params = exchange.request.params.as_ref();
+                let after = match mcp::paging::requested("tools", params) {
+                    Ok(after) => after,
+                    Err(error) => return Some(error.into()),
+                };
+                let text = match after.as_deref() {
+                    None => format!(
+                        r#"{{"tools":[{{"name":"echo","inputSchema":{{"type":"object","properties":{{"region":{{"type":"string","x-mcp-header":"Region"}}}}}}}},{{"name":"bad","inputSchema":{{"type":"object","properties":{{"x":{{"type":"number","x-mcp-header":"X"}}}}}}}}],"nextCursor":"{}"}}"#,
+                        mcp::paging::encode("tools", "bad")
+                    ),
+                    Some(_) => r#"{"tools":[{"name":"last","inputSchema":{"type":"object"}}]}"#.into(),
+                };
+                Some(WireResult::complete(&raw(&text), &[]).unwrap().into())
+            }
+            "test/panic_ready" => panic!("on purpose"),
+            "test/known" => Some(RpcError::application(7001, "some_kind", "No.").into()),
+            _ => None,
+        }
+    }
+
+    async fn call(self: Arc<Self>, exchange: Exchange, responder: Responder) {
+        let params = exchange.request.params.clone().unwrap_or_else(RawObject::empty);
+        if exchange.request.method == method::LISTEN {
+            let subscription = responder.listen(&params.get("notifications").unwrap_or(raw("{}")), &[]);
+            self.subscriptions.lock().await.push(subscription);
+            return;
+        }
+        if exchange.request.method != method::TOOLS_CALL {
+            responder.finish(RpcError::method_not_found(&exchange.request.method));
+            return;
+        }
+        let arguments = params.get("arguments").unwrap_or(raw("{}"));
+        let name = params.get("name").unwrap();
+        let text = |text: &str| WireResult::complete(&raw(text), &[("dev.example/x", "1")]).unwrap();
+        match name.as_string().unwrap().as_ref() {
+            "echo" => {
+                let schema = raw(r#"{"properties":{"region":{"type":"string","x-mcp-header":"Region"}}}"#);
+                let mirrored = mcp::headers::HeaderParams::of_schema(&schema).unwrap();
+                if let Err(error) = mirrored.check(&exchange.headers, arguments.object().as_ref()) {
+                    responder.finish(error);
+                    return;
+                }
+                let result =
+                    format!("{{\"content\":[],\r\n \"echo\" : {arguments},\"_meta\":{{\"own\": 1.0 }}}}");
+                responder.finish(text(&result));
+            }
+            "slow" => {
+                tokio::time::sleep(Duration::from_millis(
+                    arguments.object().unwrap().get("ms").unwrap().read().unwrap(),
+                ))
+                .await;
+                responder.finish(text(r#"{"slow":true}"#));
+            }
+            "hold" => {
+                let notifier = responder.notifier();
+                let seen = self.seen.clone();
+                tokio::spawn(async move {
+                    notifier.gone().await;
+                    seen.send(Seen::Gone).unwrap();
+                });
+                self.release.notified().await;
+                self.seen.send(Seen::WentOn).unwrap();
+                let fate = responder.finish(text("{}")).await;
+                self.seen.send(Seen::Fate(fate)).unwrap();
+            }
+            "told" => {
+                let fate = responder.finish(text("{}"));
+                let seen = self.seen.clone();
+                tokio::spawn(async move { seen.send(Seen::Fate(fate.await)).unwrap() });
+            }
+            "panic" => panic!("on purpose"),
+            "panic_late" => {
+                tokio::time::sleep(Duration::from_millis(150)).await;
+                panic!("on purpose");
+            }
+            "forget" => {}
+            "progress" => {
+                for step in [1.0, 2.0, 2.0, 1.5, f64::NAN, 2.5] {
+                    responder.progress(step, Some(3.0), Some("so\nfar"));
+                }
+                responder.log(LogLevel::Info, None, &raw("\"too low\""));
+                responder.log(LogLevel::Error, Some("t"), &raw("{\n\"a\":1}"));
+                responder.finish(text(r#"{"done":true}"#));
+            }
+            "big" => {
+                responder.progress(1.0, None, None);
+                let big = "x".repeat(8 << 20);
+                let fate = responder.finish(text(&format!(r#"{{"big":"{big}"}}"#)));
+                let seen = self.seen.clone();
+                tokio::spawn(async move { seen.send(Seen::Fate(fate.await)).unwrap() });
+            }
+            other => {
+                responder.finish(RpcError::invalid_params(format!("unknown tool: {other}")));
+            }
+        }
+    }
+}
+
+pub struct Server {
+    pub addr: SocketAddr,
+    pub moods: Arc<Moods>,
+    pub seen: mpsc::UnboundedReceiver<Seen>,
+    pub shutdown: CancellationToken,
+    pub served: JoinHandle<()>,
+}
+
+impl Server {
+    pub async fn start() -> Server {
+        Self::with(|_| {}, ServeLimits::default()).await
+    }
+
+    pub async fn with(change: impl FnOnce(&mut HttpConfig), limits: ServeLimits) -> Server {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap();
+        let (sender, seen) = mpsc::unbounded_channel();
+        let moods = Arc::new(Moods { seen: sender, release: Notify::new(), subscriptions: Mutex::default() });
+        let mut config = HttpConfig { port: Some(addr.port()), ..HttpConfig::default() };
+        config.early_bytes = Duration::from_millis(100);
+        config.keep_alive = Duration::from_millis(100);
+        change(&mut config);
+        let shutdown = config.shutdown.clone();
+        let served =
+            tokio::spawn(serve(listener, router(config, moods.clone()).unwrap(), shutdown.clone(), limits));
+        Server { addr, moods, seen, shutdown, served }
+    }
+
+    pub fn url(&self) -> String {
+        format!("http://{}/mcp", self.addr)
+    }
+
+    pub async fn next(&mut self) -> Seen {
+        tokio::time::timeout(Duration::from_secs(5), self.seen.recv())
+            .await
+            .expect("nothing was seen")
+            .unwrap()
+    }
+
+    /// Sends bytes, then reads until the server closes.
+    pub async fn send(&self, request: &[u8]) -> Answer {
+        let mut stream = TcpStream::connect(self.addr).await.unwrap();
+        stream.write_all(request).await.unwrap();
+        let mut all = Vec::new();
+        tokio::time::timeout(Duration::from_secs(10), stream.read_to_end(&mut all))
+            .await
+            .expect("no end")
+            .unwrap();
+        Answer::of(&all)
+    }
+
+    /// Sends a well-formed request with `Connection: close`.
+    pub async fn post(&self, body: &str, change: &[(&str, Option<&str>)]) -> Answer {
+        self.send(&self.request(body, change)).await
+    }
+
+    /// A request with the headers that belong to its body; `change` replaces, adds, or (with `None`) removes some.
+    pub fn request(&self, body: &str, change: &[(&str, Option<&str>)]) -> Vec<u8> {
+        let value: serde_json::Value = serde_json::from_str(&body.replace("1e999", "0")).unwrap_or_default();
+        let mut headers = vec![
+            ("Host".to_owned(), self.addr.to_string()),
+            ("Content-Type".into(), "application/json".into()),
+            ("Accept".into(), "application/json, text/event-stream".into()),
+            ("MCP-Protocol-Version".into(), "2026-07-28".into()),
+            ("Mcp-Method".into(), value["method"].as_str().unwrap_or("none").into()),
+            ("Connection".into(), "close".into()),
+            ("Content-Length".into(), body.len().to_string()),
+        ];
+        if let Some(name) = value["params"]["name"].as_str() {
+            headers.push(("Mcp-Name".into(), name.into()));
+        }
+        for (name, value) in change {
+            headers.retain(|(known, _)| known != name);
+            for value in value.iter().flat_map(|v| v.split('|')) {
+                headers.push(((*name).into(), value.into()));
+            }
+        }
+        let head: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+        let mut request = format!("POST /mcp HTTP/1.1\r\n{head}\r\n").into_bytes();
+        request.extend_from_slice(body.as_bytes());
+        request
+    }
+}
+
+#[derive(Debug)]
+pub struct Answer {
+    pub status: u16,
+    pub head: String,
+    pub body: String,
+}
+
+impl Answer {
+    pub fn of(all: &[u8]) -> Answer {
+        let text = String::from_utf8_lossy(all).into_owned();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no head in {text:?}"));
+        let head = head.to_ascii_lowercase();
+        let body = if head.contains("transfer-encoding: chunked") { dechunk(body) } else { body.to_owned() };
+        Answer { status: head[9..12].parse().unwrap(), head, body }
+    }
+
+    pub fn json(&self) -> serde_json::Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|e| panic!("{e}: {self:?}"))
+    }
+
+    /// Status, code and id, as three that must be right together.
+    pub fn refusal(&self) -> (u16, i64, Option<serde_json::Value>) {
+        let json = self.json();
+        assert!(json["error"]["message"].is_string(), "{json}");
+        (self.status, json["error"]["code"].as_i64().unwrap(), json.get("id").cloned())
+    }
+
+    /// The messages of an event stream.
+    pub fn events(&self) -> Vec<serde_json::Value> {
+        assert!(self.head.contains("content-type: text/event-stream"), "{self:?}");
+        self.body
+            .lines()
+            .filter_map(|l| l.strip_prefix("data: "))
+            .map(|l| serde_json::from_str(l).unwrap())
+            .collect()
+    }
+}
+
+fn dechunk(mut body: &str) -> String {
+    let mut out = String::new();
+    while let Some((size, rest)) = body.split_once("\r\n") {
+        let size = usize::from_str_radix(size, 16).unwrap();
+        if size == 0 {
+            break;
+        }
+        out.push_str(&rest[..size]);
+        body = &rest[size + 2..];
+    }
+    out
+}
+
+pub const META: &str = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}"#;
+
+pub fn message(id: &str, method: &str, params: &str) -> String {
+    let comma = if params.is_empty() { "" } else { "," };
+    format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{{{META}{comma}{params}}}}}"#)
+}
+
+pub fn call(tool: &str, arguments: &str) -> String {
+    message("1", "tools/call", &format!(r#""name":"{tool}","arguments":{arguments}"#))
+}
