@@ -1,0 +1,243 @@
+//! The readers: a few read-only connections, each with its own snapshot, never waiting for the writer.
+//!
+//! Look-ups run on the caller's thread: they touch a handful of pages, mostly cached, and handing them to
+//! another thread would cost more than they do. Only lists, which may have to scan, go elsewhere.
+
+use crate::record::{decode, delivery_of_word, execution_of_word, id_bytes};
+use crate::{describe, schema};
+use ledger::operation::Operation;
+use ledger::store::{ApiKey, BlobKind, Found, Query, StoreError, Tombstone};
+use ledger::words::{Epoch, KeyHash, OperationId, SlotHash, Time};
+use rusqlite::{Connection, OptionalExtension as _, Row, ToSql, params};
+use std::collections::HashSet;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+
+/// Connections kept open for the next reader.
+const KEPT: usize = 8;
+
+pub(crate) struct Readers {
+    path: PathBuf,
+    idle: Mutex<Vec<Connection>>,
+    /// Records that could not be read: each is reported once, and wants no attention any more.
+    damaged: Mutex<HashSet<OperationId>>,
+}
+
+/// An id, and its record unless it is damaged.
+type Read = Result<Operation, OperationId>;
+
+fn record(r: &Row<'_>) -> rusqlite::Result<Read> {
+    let id: [u8; 16] = r.get(0)?;
+    let op = r.get_ref(2)?.as_bytes().ok().map(|text| decode(id, r.get(1).unwrap_or_default(), text));
+    Ok(op.flatten().ok_or(OperationId(u128::from_be_bytes(id))))
+}
+
+fn damaged(id: OperationId) -> StoreError {
+    StoreError::Damaged(id.to_string())
+}
+
+fn tombstone(text: &str) -> Result<Found, StoreError> {
+    serde_json::from_str::<Tombstone>(text)
+        .map(Found::Tombstone)
+        .map_err(|_| StoreError::Damaged("a tombstone".into()))
+}
+
+impl Readers {
+    pub fn new(path: PathBuf) -> Readers {
+        Readers { path, idle: Mutex::default(), damaged: Mutex::default() }
+    }
+
+    pub fn close(&self) {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    fn with<T>(&self, read: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T, StoreError> {
+        let idle = || self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = idle().pop();
+        let failed = |e: rusqlite::Error| StoreError::Unavailable(describe(&e));
+        let db = kept.map_or_else(|| schema::reader(&self.path), Ok).map_err(failed)?;
+        // A connection that failed is not used again.
+        let done = read(&db).map_err(failed)?;
+        let mut idle = idle();
+        if idle.len() < KEPT {
+            idle.push(db);
+        }
+        Ok(done)
+    }
+
+    /// One damaged record must not hide all others: it is reported and left out.
+    fn sound(&self, read: Read) -> Option<Operation> {
+        match read {
+            Ok(op) => Some(op),
+            Err(id) => {
+                if self.damaged.lock().unwrap_or_else(PoisonError::into_inner).insert(id) {
+                    tracing::error!("the record of {id} is damaged and left alone; restore it from a backup");
+                }
+                None
+            }
+        }
+    }
+
+    /// Up to `limit` sound records of a query that yields id, version and record.
+    fn some(&self, sql: &str, args: &[&dyn ToSql], limit: usize) -> Result<Vec<Operation>, StoreError> {
+        self.with(|db| {
+            let mut statement = db.prepare_cached(sql)?;
+            let mut rows = statement.query(args)?;
+            let mut found = Vec::new();
+            while found.len() < limit
+                && let Some(r) = rows.next()?
+            {
+                found.extend(self.sound(record(r)?));
+            }
+            Ok(found)
+        })
+    }
+
+    fn one(&self, sql: &str, key: &[u8; 16]) -> Result<Option<Operation>, StoreError> {
+        self.with(|db| db.prepare_cached(sql)?.query_row([key], record).optional())?
+            .transpose()
+            .map_err(damaged)
+    }
+
+    /// A record, or else a tombstone. A record only ever turns into a tombstone, so looking in this order
+    /// misses neither.
+    fn found(&self, record: &str, grave: &str, key: &[u8; 16]) -> Result<Option<Found>, StoreError> {
+        if let Some(op) = self.one(record, key)? {
+            return Ok(Some(Found::Operation(Box::new(op))));
+        }
+        let text =
+            self.with(|db| db.prepare_cached(grave)?.query_row([key], |r| r.get::<_, String>(0)).optional())?;
+        text.map(|t| tombstone(&t)).transpose()
+    }
+
+    pub fn by_id(&self, id: OperationId) -> Result<Option<Found>, StoreError> {
+        self.found(
+            "SELECT id, version, record FROM op WHERE id = ?1",
+            "SELECT record FROM tombstone WHERE id = ?1",
+            &id_bytes(id),
+        )
+    }
+
+    pub fn by_key(&self, key: &KeyHash) -> Result<Option<Found>, StoreError> {
+        self.found(
+            "SELECT id, version, record FROM op WHERE key_hash = ?1",
+            "SELECT record FROM tombstone WHERE key_hash = ?1",
+            &key.0,
+        )
+    }
+
+    pub fn by_slot(&self, slot: &SlotHash) -> Result<Option<Operation>, StoreError> {
+        self.one(
+            "SELECT id, version, record FROM slot JOIN op ON op.seq = slot.op_seq WHERE slot.slot_hash = ?1",
+            &slot.0,
+        )
+    }
+
+    pub fn blob(&self, id: OperationId, kind: BlobKind) -> Result<Option<Vec<u8>>, StoreError> {
+        let sql = "SELECT data FROM op_blob WHERE op_seq = (SELECT seq FROM op WHERE id = ?1) AND kind = ?2";
+        self.with(|db| {
+            db.prepare_cached(sql)?.query_row(params![id_bytes(id), kind.code()], |r| r.get(0)).optional()
+        })
+    }
+
+    pub fn due(&self, now: Time, limit: usize) -> Result<Vec<Operation>, StoreError> {
+        let sql = "SELECT id, version, record FROM op INDEXED BY op_attention
+                   WHERE attention IS NOT NULL AND attention <= ?1 ORDER BY attention, id";
+        self.some(sql, &[&now.0], limit)
+    }
+
+    pub fn orphans(
+        &self,
+        epoch: Epoch,
+        after: Option<OperationId>,
+        limit: usize,
+    ) -> Result<Vec<Operation>, StoreError> {
+        // The ids come from the index alone; only those of this page have their records read.
+        let page = "SELECT id FROM op INDEXED BY op_attention
+                    WHERE attention IS NOT NULL AND (owner_epoch NOT IN (0, ?1) OR caller_epoch <> ?1) AND id > ?2 ORDER BY id LIMIT ?3";
+        let mut found = Vec::new();
+        let mut after = after.map_or_else(Vec::new, |id| id_bytes(id).to_vec());
+        while found.len() < limit {
+            let want = limit - found.len();
+            let ids = self.with(|db| {
+                let mut statement = db.prepare_cached(page)?;
+                let ids =
+                    statement.query_map(params![epoch.0.cast_signed(), after, count(want)], |r| r.get(0))?;
+                ids.collect::<rusqlite::Result<Vec<[u8; 16]>>>()
+            })?;
+            let Some(last) = ids.last() else { break };
+            after = last.to_vec();
+            for id in &ids {
+                // Between the two statements it may have been pruned or taken by this boot: then it is no orphan.
+                let sql = "SELECT id, version, record FROM op WHERE id = ?1 AND attention IS NOT NULL AND (owner_epoch NOT IN (0, ?2) OR caller_epoch <> ?2)";
+                found.extend(self.some(sql, &[id, &epoch.0.cast_signed()], 1)?);
+            }
+        }
+        Ok(found)
+    }
+
+    pub fn next_attention(&self) -> Result<Option<Time>, StoreError> {
+        self.with(|db| {
+            let mut statement =
+                db.prepare_cached("SELECT attention, id FROM op INDEXED BY op_attention WHERE attention IS NOT NULL ORDER BY attention")?;
+            let mut rows = statement.query([])?;
+            while let Some(r) = rows.next()? {
+                let id = OperationId(u128::from_be_bytes(r.get(1)?));
+                if !self.damaged.lock().unwrap_or_else(PoisonError::into_inner).contains(&id) {
+                    return Ok(Some(Time(r.get(0)?)));
+                }
+            }
+            Ok(None)
+        })
+    }
+
+    pub fn list(&self, q: &Query) -> Result<Vec<Operation>, StoreError> {
+        let state = q.state.as_deref().map(execution_of_word);
+        let delivery = q.delivery.as_deref().map(delivery_of_word);
+        let before = q.before.map(|id| id_bytes(id).to_vec());
+        // The index that leaves the least to look through; see the schema for what the partial ones hold. The
+        // two numbers of states are written out, or SQLite could not tell that a partial index applies.
+        let (index, also) = match (state, delivery) {
+            (Some(None), _) | (_, Some(None)) => return Ok(Vec::new()),
+            (Some(Some(1 | 2)), _) => ("op_attention", "attention IS NOT NULL"),
+            (Some(Some(3 | 7)), _) | (_, Some(Some(3))) => ("op_waiting", "1"),
+            _ if q.principal.is_some() => ("op_principal", "1"),
+            _ => ("op_id", "1"),
+        };
+        let mut sql = format!("SELECT id, version, record FROM op INDEXED BY {index} WHERE {also}");
+        let mut args: Vec<&dyn ToSql> = Vec::new();
+        for (column, code) in [("state", state.flatten()), ("delivery", delivery.flatten())] {
+            if let Some(code) = code {
+                sql += &format!(" AND {column} = {code}");
+            }
+        }
+        for (test, value) in [("principal = ?", &q.principal), ("tool = ?", &q.tool)] {
+            if let Some(value) = value {
+                sql += &format!(" AND {test}");
+                args.push(value);
+            }
+        }
+        if let Some(before) = &before {
+            sql += " AND id < ?";
+            args.push(before);
+        }
+        sql += " ORDER BY id DESC";
+        self.some(&sql, &args, q.limit)
+    }
+
+    pub fn api_keys(&self) -> Result<Vec<ApiKey>, StoreError> {
+        let texts = self.with(|db| {
+            let mut statement = db.prepare_cached("SELECT record FROM api_key ORDER BY id")?;
+            let texts = statement.query_map([], |r| r.get::<_, String>(0))?;
+            texts.collect::<rusqlite::Result<Vec<_>>>()
+        })?;
+        texts
+            .iter()
+            .map(|t| serde_json::from_str(t).map_err(|_| StoreError::Damaged("an API key".into())))
+            .collect()
+    }
+}
+
+fn count(n: usize) -> i64 {
+    i64::try_from(n).unwrap_or(i64::MAX)
+}

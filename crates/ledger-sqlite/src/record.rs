@@ -1,0 +1,212 @@
+//! A record as a row: the columns that are searched, and back.
+
+use crate::MAX_PAYLOAD;
+use ledger::operation::{DeliveryState, Execution, Operation};
+use ledger::store::{Attention, Blob, Counts, SlotWrite, StoreError, Write, key_hash_of, slot_hash_of};
+use ledger::words::OperationId;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+/// Stored numbers never change; [`crate::schema`]'s partial indexes name 3, 7 and (delivery) 3.
+const EXECUTION: [(i64, &str); 7] = [
+    (1, "accepted"),
+    (2, "running"),
+    (3, "input_required"),
+    (4, "completed"),
+    (5, "failed"),
+    (6, "cancelled"),
+    (7, "in_doubt"),
+];
+const DELIVERY: [(i64, &str); 5] =
+    [(1, "not_ready"), (2, "ready"), (3, "undelivered"), (4, "written"), (5, "acknowledged")];
+
+fn execution_code(e: &Execution) -> i64 {
+    match e {
+        Execution::Accepted => 1,
+        Execution::Running => 2,
+        Execution::InputRequired { .. } => 3,
+        Execution::Completed => 4,
+        Execution::Failed { .. } => 5,
+        Execution::Cancelled { .. } => 6,
+        Execution::InDoubt { .. } => 7,
+    }
+}
+
+fn delivery_code(d: DeliveryState) -> i64 {
+    match d {
+        DeliveryState::NotReady => 1,
+        DeliveryState::Ready => 2,
+        DeliveryState::Undelivered => 3,
+        DeliveryState::Written => 4,
+        DeliveryState::Acknowledged => 5,
+    }
+}
+
+/// The stored number of an execution word.
+pub(crate) fn execution_of_word(word: &str) -> Option<i64> {
+    EXECUTION.iter().find(|(_, w)| *w == word).map(|(c, _)| *c)
+}
+
+/// The stored number of a delivery word.
+pub(crate) fn delivery_of_word(word: &str) -> Option<i64> {
+    DELIVERY.iter().find(|(_, w)| *w == word).map(|(c, _)| *c)
+}
+
+/// How many records are in each state. Kept with the records, in the same transactions, so that nobody ever
+/// has to count a million rows.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Counters {
+    execution: [i64; 7],
+    delivery: [i64; 5],
+}
+
+fn bump(counters: &mut [i64], code: i64, by: i64) {
+    if let Some(n) = usize::try_from(code - 1).ok().and_then(|i| counters.get_mut(i)) {
+        *n += by;
+    }
+}
+
+impl Counters {
+    pub fn add(&mut self, state: i64, delivery: i64, by: i64) {
+        bump(&mut self.execution, state, by);
+        bump(&mut self.delivery, delivery, by);
+    }
+    pub fn text(&self) -> String {
+        // Twelve numbers: this can't fail.
+        serde_json::to_string(self).unwrap_or_default()
+    }
+    pub fn parse(text: &str) -> Option<Counters> {
+        serde_json::from_str(text).ok()
+    }
+    pub fn counts(&self) -> Counts {
+        let named = |words: &[(i64, &str)], counters: &[i64]| {
+            let of = words.iter().zip(counters).filter(|(_, n)| **n > 0);
+            of.map(|((_, w), n)| ((*w).to_owned(), n.unsigned_abs())).collect()
+        };
+        Counts { execution: named(&EXECUTION, &self.execution), delivery: named(&DELIVERY, &self.delivery) }
+    }
+}
+
+/// An id as it is stored: big-endian, so that bytes sort as ids do.
+pub(crate) fn id_bytes(id: OperationId) -> [u8; 16] {
+    id.0.to_be_bytes()
+}
+
+/// The columns of a record.
+pub(crate) struct Row {
+    pub id: [u8; 16],
+    pub key_hash: Option<[u8; 16]>,
+    pub slot_hash: [u8; 16],
+    pub principal: Arc<str>,
+    pub tool: Arc<str>,
+    pub state: i64,
+    pub delivery: i64,
+    pub version: i64,
+    pub owner: i64,
+    pub caller: i64,
+    pub attention: Option<i64>,
+    pub expires_at: Option<i64>,
+    pub record: String,
+}
+
+/// A write, ready for the writer: hashes and JSON are made by whoever asks for it, on its own thread.
+pub(crate) struct Change {
+    pub row: Row,
+    pub kind: Kind,
+    pub blobs: Vec<Blob>,
+}
+
+pub(crate) enum Kind {
+    Create(SlotWrite),
+    Update { stamp: i64 },
+}
+
+impl Change {
+    pub fn new(write: Write, attention: Attention) -> Result<Change, StoreError> {
+        let (op, blobs, kind) = match write {
+            Write::Create { operation, slot, blobs } => (operation, blobs, Kind::Create(slot)),
+            Write::Update { operation, stamp, blobs } => {
+                (operation, blobs, Kind::Update { stamp: stamp.cast_signed() })
+            }
+        };
+        let record = serde_json::to_string(&op)
+            .map_err(|_| StoreError::Unavailable(format!("the record of {} has no JSON form", op.id)))?;
+        if record.len() > MAX_PAYLOAD || blobs.iter().any(|b| b.data.len() > MAX_PAYLOAD) {
+            let limit = MAX_PAYLOAD >> 20;
+            return Err(StoreError::Unavailable(format!(
+                "a payload of {} is larger than {limit} MiB; make it smaller",
+                op.id
+            )));
+        }
+        let row = Row {
+            id: id_bytes(op.id),
+            key_hash: key_hash_of(&op).map(|k| k.0),
+            slot_hash: slot_hash_of(&op).0,
+            state: execution_code(&op.execution),
+            delivery: delivery_code(op.delivery.state),
+            version: op.version.cast_signed(),
+            owner: op.owner.0.cast_signed(),
+            caller: op.caller.epoch.0.cast_signed(),
+            attention: op.attention(attention.grace, attention.alert_after).map(|t| t.0),
+            expires_at: op.expires_at().map(|t| t.0),
+            principal: op.scope.principal,
+            tool: op.scope.tool,
+            record,
+        };
+        Ok(Change { row, kind, blobs })
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.row.record.len() + self.blobs.iter().map(|b| b.data.len()).sum::<usize>()
+    }
+}
+
+/// A record from its columns. `None`: it is damaged.
+pub(crate) fn decode(id: [u8; 16], version: i64, record: &[u8]) -> Option<Operation> {
+    let mut op: Operation = serde_json::from_slice(record).ok()?;
+    op.version = version.cast_unsigned();
+    (id_bytes(op.id) == id).then_some(op)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_word_has_its_number() {
+        assert_eq!(EXECUTION.map(|(_, w)| w), Execution::WORDS);
+        assert_eq!(DELIVERY.map(|(_, w)| w), DeliveryState::WORDS);
+        let all = [
+            DeliveryState::NotReady,
+            DeliveryState::Ready,
+            DeliveryState::Undelivered,
+            DeliveryState::Written,
+            DeliveryState::Acknowledged,
+        ];
+        for d in all {
+            assert_eq!(delivery_of_word(d.word()), Some(delivery_code(d)));
+        }
+        let why = String::new();
+        for e in [
+            Execution::Accepted,
+            Execution::Running,
+            Execution::InputRequired { question: why.clone() },
+            Execution::Completed,
+            Execution::Failed { reason: why.clone() },
+            Execution::Cancelled { explicit: true },
+            Execution::InDoubt { reason: why, since: ledger::Time(0) },
+        ] {
+            assert_eq!(execution_of_word(e.word()), Some(execution_code(&e)));
+        }
+    }
+
+    #[test]
+    fn counters_keep_themselves() {
+        let mut c = Counters::default();
+        c.add(2, 1, 1);
+        c.add(2, 1, 1);
+        c.add(2, 1, -1);
+        assert_eq!(Counters::parse(&c.text()), Some(c.clone()));
+        assert_eq!(c.counts().execution.into_iter().collect::<Vec<_>>(), [("running".to_owned(), 1)]);
+    }
+}

@@ -1,0 +1,190 @@
+//! Settings, tables and migrations.
+//!
+//! A record is a narrow row with the columns that are searched, and the record itself as JSON; payloads are
+//! appended to a table of their own, so that an update of a record moves none of them. The slot and key
+//! indexes are the only ones at random places; everything else grows at its end or stays small (the partial
+//! indexes hold only what wants attention, waits for a person, or has ended).
+
+use crate::OpenError;
+use crate::record::Counters;
+use ledger::Env;
+use ledger::keys::Secret;
+use ledger::store::Identity;
+use ledger::words::{Epoch, Time};
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, OpenFlags, TransactionBehavior, params};
+use std::path::Path;
+use std::time::Duration;
+
+/// Marks the file (`PRAGMA application_id`): "CFL1".
+const APPLICATION: i32 = 0x4346_4c31;
+
+/// Each entry lifts the schema by one. Entries never change once released.
+const MIGRATIONS: [&str; 1] = ["
+CREATE TABLE meta (
+  one INTEGER PRIMARY KEY CHECK (one = 1),
+  name TEXT NOT NULL,
+  secret BLOB NOT NULL,
+  shards INTEGER NOT NULL,
+  created_at INTEGER NOT NULL,
+  epoch INTEGER NOT NULL,
+  high_water INTEGER NOT NULL,
+  clock_step INTEGER,
+  counts TEXT NOT NULL
+) STRICT;
+CREATE TABLE op (
+  seq INTEGER PRIMARY KEY,
+  id BLOB NOT NULL,
+  key_hash BLOB,
+  slot_hash BLOB NOT NULL,
+  principal TEXT NOT NULL,
+  tool TEXT NOT NULL,
+  state INTEGER NOT NULL,
+  delivery INTEGER NOT NULL,
+  version INTEGER NOT NULL,
+  stamp INTEGER NOT NULL,
+  owner_epoch INTEGER NOT NULL,
+  caller_epoch INTEGER NOT NULL,
+  attention INTEGER,
+  expires_at INTEGER,
+  record TEXT NOT NULL
+) STRICT;
+CREATE UNIQUE INDEX op_id ON op (id);
+CREATE UNIQUE INDEX op_key ON op (key_hash) WHERE key_hash IS NOT NULL;
+CREATE INDEX op_principal ON op (principal, id);
+CREATE INDEX op_attention ON op (attention, id, owner_epoch, caller_epoch) WHERE attention IS NOT NULL;
+CREATE INDEX op_expires ON op (expires_at) WHERE expires_at IS NOT NULL;
+CREATE INDEX op_waiting ON op (id) WHERE state = 3 OR state = 7 OR delivery = 3;
+CREATE TABLE op_blob (
+  seq INTEGER PRIMARY KEY,
+  op_seq INTEGER NOT NULL,
+  kind INTEGER NOT NULL,
+  data BLOB NOT NULL
+) STRICT;
+CREATE UNIQUE INDEX op_blob_of ON op_blob (op_seq, kind);
+CREATE TABLE slot (slot_hash BLOB PRIMARY KEY, op_seq INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+CREATE TABLE tombstone (id BLOB PRIMARY KEY, key_hash BLOB, at INTEGER NOT NULL, record TEXT NOT NULL) STRICT, WITHOUT ROWID;
+CREATE UNIQUE INDEX tombstone_key ON tombstone (key_hash) WHERE key_hash IS NOT NULL;
+CREATE INDEX tombstone_at ON tombstone (at);
+CREATE TABLE api_key (id TEXT PRIMARY KEY, record TEXT NOT NULL) STRICT, WITHOUT ROWID;
+"];
+
+/// The newest schema this program knows.
+pub(crate) const LATEST: u32 = MIGRATIONS.len() as u32;
+
+/// What the ledger knows about itself when it is opened.
+pub(crate) struct Meta {
+    pub identity: Identity,
+    pub epoch: Epoch,
+    pub high_water: Time,
+    pub clock_step: Option<Time>,
+    pub counts: Counters,
+}
+
+fn open(path: &Path, flags: OpenFlags) -> rusqlite::Result<Connection> {
+    let db = Connection::open_with_flags(
+        path,
+        flags | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_EXRESCODE,
+    )?;
+    db.busy_timeout(Duration::from_secs(5))?;
+    // Nothing checkpoints but the writer, when it says so: least of all a connection closing after an error.
+    db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+    db.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
+    db.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
+    db.set_prepared_statement_cache_capacity(64);
+    Ok(db)
+}
+
+/// A connection that can only read.
+pub(crate) fn reader(path: &Path) -> rusqlite::Result<Connection> {
+    let db = open(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+    db.execute_batch("PRAGMA query_only = ON; PRAGMA temp_store = MEMORY; PRAGMA cache_size = -8192;")?;
+    Ok(db)
+}
+
+/// The writer's connection, after checking that the file is ours and not newer than we are.
+pub(crate) fn writer(path: &Path) -> Result<Connection, OpenError> {
+    let db = open(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    let pragma = |name: &str| db.pragma_query_value(None, name, |r| r.get::<_, i64>(0)).map_err(foreign);
+    let (application, version) = (pragma("application_id")?, pragma("user_version")?);
+    let tables: i64 =
+        db.query_row("SELECT count(*) FROM sqlite_schema", [], |r| r.get(0)).map_err(foreign)?;
+    let empty = application == 0 && version == 0 && tables == 0;
+    if !empty && application != i64::from(APPLICATION) {
+        return Err(OpenError::NotALedger);
+    }
+    let found = u32::try_from(version).map_err(|_| OpenError::NotALedger)?;
+    if found > LATEST {
+        return Err(OpenError::Newer { found, known: LATEST });
+    }
+    configure(&db)?;
+    Ok(db)
+}
+
+fn foreign(error: rusqlite::Error) -> OpenError {
+    match error.sqlite_error_code() {
+        Some(rusqlite::ErrorCode::NotADatabase) => OpenError::NotALedger,
+        _ => error.into(),
+    }
+}
+
+/// Settings of the writer; those that durability rests on are read back.
+fn configure(db: &Connection) -> Result<(), OpenError> {
+    let mode: String = db.query_row("PRAGMA journal_mode = WAL", [], |r| r.get(0))?;
+    if mode != "wal" {
+        return Err(OpenError::Unsafe("write-ahead logging"));
+    }
+    db.execute_batch(
+        // fullfsync matters on macOS only, where a plain fsync stops at the drive's cache.
+        "PRAGMA synchronous = FULL; PRAGMA fullfsync = ON; PRAGMA checkpoint_fullfsync = ON;
+         PRAGMA temp_store = MEMORY; PRAGMA cache_size = -65536; PRAGMA foreign_keys = OFF;",
+    )?;
+    // The log stays allocated: overwriting a file syncs in half the time of growing one.
+    for set in ["PRAGMA wal_autocheckpoint = 0", "PRAGMA journal_size_limit = -1"] {
+        db.query_row(set, [], |_| Ok(()))?;
+    }
+    if db.pragma_query_value(None, "synchronous", |r| r.get::<_, i64>(0))? != 2 {
+        return Err(OpenError::Unsafe("synchronous=FULL"));
+    }
+    Ok(())
+}
+
+/// Brings the tables up to date, makes the identity of a new ledger, and reads what it knows about itself.
+pub(crate) fn migrate(db: &mut Connection, name: &str, env: &dyn Env, wall: i64) -> Result<Meta, OpenError> {
+    let tx = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let version: u32 = tx.pragma_query_value(None, "user_version", |r| r.get(0))?;
+    for (next, step) in (1_u32..).zip(MIGRATIONS).skip(version as usize) {
+        tx.execute_batch(step)?;
+        tx.pragma_update(None, "user_version", next)?;
+    }
+    if version == 0 {
+        tx.pragma_update(None, "application_id", APPLICATION)?;
+        let mut secret = [0; 32];
+        env.random(&mut secret);
+        tx.execute(
+            "INSERT INTO meta (one, name, secret, shards, created_at, epoch, high_water, counts) VALUES (1, ?1, ?2, 1, ?3, 0, ?3, ?4)",
+            params![name, secret, wall, Counters::default().text()],
+        )?;
+    }
+    let meta =
+        tx.query_row("SELECT name, secret, epoch, high_water, clock_step, counts FROM meta", [], |r| {
+            Ok(Meta {
+                identity: Identity { name: r.get(0)?, secret: Secret(r.get(1)?) },
+                epoch: Epoch(r.get::<_, i64>(2)?.cast_unsigned()),
+                high_water: Time(r.get(3)?),
+                clock_step: r.get::<_, Option<i64>>(4)?.map(Time),
+                counts: Counters::parse(&r.get::<_, String>(5)?).ok_or(rusqlite::Error::InvalidQuery)?,
+            })
+        })?;
+    tx.commit()?;
+    Ok(meta)
+}
+
+/// Makes this start's epoch durable, with the time it begins at.
+pub(crate) fn begin(db: &Connection, epoch: Epoch, now: Time, step: Option<Time>) -> rusqlite::Result<()> {
+    db.execute(
+        "UPDATE meta SET epoch = ?1, high_water = ?2, clock_step = ?3",
+        params![epoch.0.cast_signed(), now.0, step.map(|t| t.0)],
+    )?;
+    Ok(())
+}

@@ -1,0 +1,351 @@
+//! The store: opening, closing, and the contract.
+
+use crate::apply::PRUNE_STEP;
+use crate::clock::{LedgerClock, SystemClock};
+use crate::files::{self, Disk};
+use crate::queue::{Answer, Answered, Queue, Stopped, Work};
+use crate::read::Readers;
+use crate::record::{Change, Counters};
+use crate::writer::{Figures, Writer};
+use crate::{Config, OpenError, schema};
+use async_trait::async_trait;
+use ledger::Env;
+use ledger::operation::Operation;
+use ledger::store::{
+    ApiKey, Attention, BlobKind, Committed, Counts, Found, Identity, Query, Store, StoreError, StoreStats,
+    Write,
+};
+use ledger::words::{Epoch, KeyHash, Millis, OperationId, SlotHash, Time};
+use rusqlite::Connection;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::JoinHandle;
+
+/// Why nothing is read or written after closing.
+pub(crate) const CLOSED: &str = "it was closed";
+
+/// Why new operations are refused on a full disk.
+pub(crate) const DISK_LOW: &str =
+    "the disk is nearly full, so no new operation is begun; free some space and try again";
+
+/// What the store and its writer have in common.
+pub(crate) struct Shared {
+    path: PathBuf,
+    identity: Identity,
+    epoch: Epoch,
+    attention: Attention,
+    pub clock: LedgerClock,
+    pub disk: Disk,
+    pub queue: Queue,
+    readers: Readers,
+    counts: Mutex<Counters>,
+    figures: Mutex<Figures>,
+    /// Why nothing more is read or written.
+    stopped: OnceLock<String>,
+    #[cfg(feature = "faults")]
+    pub faults: crate::faults::Faults,
+}
+
+impl Shared {
+    pub fn figures(&self) -> MutexGuard<'_, Figures> {
+        self.figures.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn publish(&self, counts: &Counters) {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner).clone_from(counts);
+    }
+
+    /// Stops after an error that leaves the state of the disk unknown.
+    pub fn fail(&self, why: &str) {
+        self.stop(&format!("{why}. It has stopped, so that nothing builds on an unknown state; see to the disk and start again"));
+    }
+
+    /// Nothing is read or written any more. What was never begun is told so.
+    pub fn stop(&self, why: &str) {
+        let why = self.stopped.get_or_init(|| why.to_owned());
+        for job in self.queue.stop() {
+            job.answer(Err(StoreError::Unavailable(why.clone())));
+        }
+    }
+
+    fn usable(&self) -> Result<&Shared, StoreError> {
+        match self.stopped.get() {
+            None => Ok(self),
+            Some(why) => Err(StoreError::Unavailable(why.clone())),
+        }
+    }
+
+    async fn ask(&self, work: Work) -> Answered {
+        match self.queue.ask(work).await {
+            Ok(answered) => answered,
+            Err(Stopped) => {
+                Err(StoreError::Unavailable(self.stopped.get().map_or(CLOSED, String::as_str).to_owned()))
+            }
+        }
+    }
+}
+
+/// A ledger's database in one SQLite file.
+///
+/// Dropping it finishes what waits, as [`SqliteStore::close`] does, but can't say whether that went well.
+pub struct SqliteStore {
+    shared: Arc<Shared>,
+    writer: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// Opens the database and makes this start's epoch durable.
+fn boot(
+    config: &Config,
+    env: &Arc<dyn Env>,
+) -> Result<(Connection, schema::Meta, Epoch, LedgerClock), OpenError> {
+    let mut db = schema::writer(&config.path)?;
+    let clock = config.clock.clone().unwrap_or_else(|| Arc::new(SystemClock(env.clone())));
+    let meta = schema::migrate(&mut db, &config.ledger_name, &**env, clock.wall())?;
+    let epoch = Epoch(meta.epoch.0 + 1);
+    let clock = LedgerClock::start(clock, meta.high_water, meta.clock_step, config.clock_margin);
+    if clock.step() != meta.clock_step {
+        tracing::warn!(
+            "the wall clock is behind the ledger's time: replays of open intents are over, their quarantines begin now"
+        );
+    }
+    schema::begin(&db, epoch, clock.now(), clock.step())?;
+    Ok((db, meta, epoch, clock))
+}
+
+impl SqliteStore {
+    /// Opens the ledger, or makes it. Blocks for a few disk writes.
+    ///
+    /// `on_fatal` is called once, on the writer's thread, if the disk fails so that nothing can be trusted
+    /// any more: the process should then end, and be started again.
+    ///
+    /// # Errors
+    /// [`OpenError`] says what stands in the way. Nothing is changed where it says so.
+    pub fn open(
+        config: Config,
+        env: Arc<dyn Env>,
+        on_fatal: Arc<dyn Fn(String) + Send + Sync>,
+    ) -> Result<Arc<SqliteStore>, OpenError> {
+        let dir = files::directory(&config.path);
+        files::prepare(&dir)?;
+        let lock = files::lock(&dir)?;
+        files::claim_database(&config.path, &dir)?;
+        files::tighten(&config.path)?;
+        let disk = Disk::new(dir, config.min_free, config.ballast);
+        let boot = match boot(&config, &env) {
+            // A start is work in flight too: recovery has to see what is open.
+            Err(OpenError::DiskFull | OpenError::Database(_)) if disk.is_low() && disk.release_ballast() => {
+                boot(&config, &env)
+            }
+            other => other,
+        };
+        let (db, meta, epoch, clock) = boot?;
+        disk.restore_ballast();
+        let shared = Arc::new(Shared {
+            identity: meta.identity,
+            epoch,
+            attention: config.attention,
+            clock,
+            disk,
+            queue: Queue::new(),
+            readers: Readers::new(config.path.clone()),
+            counts: Mutex::new(meta.counts.clone()),
+            figures: Mutex::default(),
+            stopped: OnceLock::new(),
+            path: config.path,
+            #[cfg(feature = "faults")]
+            faults: crate::faults::Faults::default(),
+        });
+        let writer = Writer::new(db, shared.clone(), meta.counts, lock)?;
+        let of_thread = shared.clone();
+        let thread = std::thread::Builder::new()
+            .name("ledger-writer".into())
+            .spawn(move || {
+                let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| writer.run()));
+                if let Err(why) = done.unwrap_or_else(|_| Err("the writer failed unexpectedly".into())) {
+                    of_thread.fail(&why);
+                    on_fatal(format!("the ledger's database failed ({why}); nothing more is read or written until it is opened again"));
+                }
+            })
+            .map_err(|error| OpenError::File { what: "writer thread", error })?;
+        Ok(Arc::new(SqliteStore { shared, writer: Mutex::new(Some(thread)) }))
+    }
+
+    /// Makes everything durable, copies the log into the database and lets the directory go. Closing twice is
+    /// the same as once.
+    ///
+    /// # Errors
+    /// The store had failed, or failed now: what was answered before is durable all the same.
+    pub async fn close(&self) -> Result<(), StoreError> {
+        let closed = match self.shared.queue.ask(Work::Close).await {
+            Ok(answered) => answered.map(|_| ()),
+            Err(Stopped) => match self.shared.stopped.get() {
+                Some(why) if why != CLOSED => Err(StoreError::Unavailable(why.clone())),
+                _ => Ok(()),
+            },
+        };
+        self.join();
+        self.shared.readers.close();
+        closed
+    }
+
+    /// Waits for the writer's thread, which is about to end; then the lock is free.
+    fn join(&self) {
+        let thread = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
+        // The last owner may be the writer itself, inside `on_fatal`.
+        if let Some(t) = thread.filter(|t| t.thread().id() != std::thread::current().id()) {
+            let _ = t.join();
+        }
+    }
+
+    /// Faults that tests order.
+    #[cfg(feature = "faults")]
+    #[must_use]
+    pub fn faults(&self) -> &crate::faults::Faults {
+        &self.shared.faults
+    }
+
+    /// Makes the disk look as if so many bytes were free.
+    #[cfg(feature = "faults")]
+    pub fn pretend_free(&self, bytes: Option<u64>) {
+        *self.shared.disk.pretended.lock().unwrap_or_else(PoisonError::into_inner) = bytes;
+    }
+}
+
+impl Drop for SqliteStore {
+    fn drop(&mut self) {
+        self.shared.queue.close();
+        self.join();
+    }
+}
+
+/// The writer answers each kind of work with its kind of answer.
+fn mixed_up() -> StoreError {
+    StoreError::Uncertain("the writer gave an answer to another question".into())
+}
+
+#[async_trait]
+impl Store for SqliteStore {
+    fn now(&self) -> Time {
+        self.shared.clock.now()
+    }
+    fn epoch(&self) -> Epoch {
+        self.shared.epoch
+    }
+    fn is_live(&self, epoch: Epoch) -> bool {
+        // The lock admits one process at a time.
+        epoch == self.shared.epoch
+    }
+    fn clock_step(&self) -> Option<Time> {
+        self.shared.clock.step()
+    }
+    fn identity(&self) -> &Identity {
+        &self.shared.identity
+    }
+
+    async fn write(&self, write: Write) -> Result<Committed, StoreError> {
+        let shared = self.shared.usable()?;
+        if let Write::Create { operation, .. } = &write
+            && shared.disk.is_low()
+            // The repetition of a creation that was made is no new operation.
+            && !matches!(shared.readers.by_id(operation.id)?, Some(Found::Operation(_)))
+        {
+            return Err(StoreError::Unavailable(DISK_LOW.into()));
+        }
+        match shared.ask(Work::Write(Change::new(write, shared.attention)?)).await? {
+            Answer::Committed(committed) => Ok(committed),
+            _ => Err(mixed_up()),
+        }
+    }
+
+    fn write_lazily(&self, write: Write) {
+        let id = write.operation().id;
+        if !Change::new(write, self.shared.attention).is_ok_and(|change| self.shared.queue.tell(change)) {
+            tracing::warn!("a lazy write of {id} was dropped: the ledger is behind or has stopped");
+        }
+    }
+
+    async fn flush(&self) -> Result<(), StoreError> {
+        self.shared.usable()?.ask(Work::Flush).await.map(|_| ())
+    }
+
+    async fn by_id(&self, id: OperationId) -> Result<Option<Found>, StoreError> {
+        self.shared.usable()?.readers.by_id(id)
+    }
+    async fn by_key(&self, key: &KeyHash) -> Result<Option<Found>, StoreError> {
+        self.shared.usable()?.readers.by_key(key)
+    }
+    async fn by_slot(&self, slot: &SlotHash) -> Result<Option<Operation>, StoreError> {
+        self.shared.usable()?.readers.by_slot(slot)
+    }
+    async fn blob(&self, id: OperationId, kind: BlobKind) -> Result<Option<Vec<u8>>, StoreError> {
+        self.shared.usable()?.readers.blob(id, kind)
+    }
+    async fn due(&self, now: Time, limit: usize) -> Result<Vec<Operation>, StoreError> {
+        self.shared.usable()?.readers.due(now, limit)
+    }
+    async fn orphans(&self, after: Option<OperationId>, limit: usize) -> Result<Vec<Operation>, StoreError> {
+        let shared = self.shared.usable()?;
+        shared.readers.orphans(shared.epoch, after, limit)
+    }
+    async fn next_attention(&self) -> Result<Option<Time>, StoreError> {
+        self.shared.usable()?.readers.next_attention()
+    }
+
+    async fn list(&self, query: &Query) -> Result<Vec<Operation>, StoreError> {
+        self.shared.usable()?;
+        let (shared, query) = (self.shared.clone(), query.clone());
+        let list = move || shared.readers.list(&query);
+        // A rare state or tool may take a scan of everything: not on a thread that serves calls.
+        match tokio::runtime::Handle::try_current() {
+            Ok(runtime) => {
+                let listed = runtime.spawn_blocking(list).await;
+                listed.unwrap_or_else(|_| Err(StoreError::Unavailable("a list was broken off".into())))
+            }
+            Err(_) => list(),
+        }
+    }
+
+    async fn counts(&self) -> Result<Counts, StoreError> {
+        let shared = self.shared.usable()?;
+        Ok(shared.counts.lock().unwrap_or_else(PoisonError::into_inner).counts())
+    }
+
+    async fn prune(&self, now: Time, tombstones_for: Millis, limit: usize) -> Result<usize, StoreError> {
+        let shared = self.shared.usable()?;
+        let mut pruned = 0;
+        loop {
+            let step = PRUNE_STEP.min(limit - pruned);
+            let work = Work::Prune { now, tombstones_for, limit: step };
+            let Answer::Pruned { records, tombstones } = shared.ask(work).await? else {
+                return Err(mixed_up());
+            };
+            pruned += records;
+            if (records < step || pruned == limit) && tombstones < PRUNE_STEP {
+                return Ok(pruned);
+            }
+        }
+    }
+
+    async fn put_api_key(&self, key: ApiKey) -> Result<(), StoreError> {
+        self.shared.usable()?.ask(Work::ApiKey(key)).await.map(|_| ())
+    }
+    async fn api_keys(&self) -> Result<Vec<ApiKey>, StoreError> {
+        self.shared.usable()?.readers.api_keys()
+    }
+
+    fn stats(&self) -> StoreStats {
+        let size = |suffix: &str| {
+            let mut path = self.shared.path.clone().into_os_string();
+            path.push(suffix);
+            std::fs::metadata(path).map_or(0, |m| m.len())
+        };
+        let figures = self.shared.figures().stats();
+        StoreStats {
+            bytes: size("") + size("-wal"),
+            free_bytes: self.shared.disk.free(),
+            disk_low: self.shared.disk.is_low(),
+            schema: schema::LATEST,
+            ..figures
+        }
+    }
+}

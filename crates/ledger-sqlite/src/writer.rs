@@ -1,0 +1,365 @@
+//! The one writer: takes whatever waits, writes it in one transaction, commits, answers.
+//!
+//! It is also the only one that checkpoints the log, between two transactions. After an error that leaves
+//! the state of the disk unknown it stops for good.
+
+use crate::apply;
+use crate::describe;
+use crate::queue::{Answer, Answered, Job, Work};
+use crate::record::Counters;
+use crate::store::Shared;
+use ledger::store::{StoreError, StoreStats};
+use ledger::words::Time;
+use rusqlite::{Connection, ErrorCode, params};
+use std::fs::File;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::time::{Duration, Instant};
+
+/// Log frames (4 KiB each) that are worth a checkpoint when nothing else is to do.
+const IDLE_FRAMES: i32 = 256;
+/// Log frames after which a checkpoint is made between two batches.
+const FRAMES: i32 = 8192;
+/// Log frames after which readers are waited for, so that the log can begin anew.
+const MOST_FRAMES: i32 = 4 * FRAMES;
+/// How often the clock and the disk are looked at.
+const TICK: Duration = Duration::from_secs(1);
+/// Idle time after which the high-water mark is written all the same, milliseconds.
+const MARK_AFTER: i64 = 30_000;
+
+/// Upper bounds of the histogram of commits, microseconds.
+const BUCKETS: [u64; 11] = [100, 200, 400, 800, 1600, 3200, 6400, 12_800, 25_600, 51_200, 102_400];
+
+/// Figures about commits.
+#[derive(Default)]
+pub(crate) struct Figures {
+    commits: u64,
+    writes: u64,
+    us: u64,
+    max_us: u64,
+    buckets: [u64; BUCKETS.len()],
+}
+
+impl Figures {
+    fn commit(&mut self, took: Duration, writes: u64) {
+        let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        self.commits += 1;
+        self.writes += writes;
+        self.us += us;
+        self.max_us = self.max_us.max(us);
+        for (n, bound) in self.buckets.iter_mut().zip(BUCKETS) {
+            *n += u64::from(us <= bound);
+        }
+    }
+    pub fn stats(&self) -> StoreStats {
+        StoreStats {
+            commits: self.commits,
+            writes: self.writes,
+            commit_us: self.us,
+            commit_max_us: self.max_us,
+            commit_buckets: BUCKETS.into_iter().zip(self.buckets).collect(),
+            ..StoreStats::default()
+        }
+    }
+}
+
+/// Why a transaction did not commit.
+enum Failure {
+    /// Nothing was begun: another program holds the database's write lock.
+    Busy,
+    /// The disk is full, and nothing was written. SQLite reports this only when writing a page to the log
+    /// fails for want of room. A transaction counts only by its last frame, which is written after all
+    /// others, so this one does not count: not now, and not when the log is replayed. (A failed *sync*, for
+    /// want of room too, is reported as an I/O error.)
+    Full,
+    /// Whether anything was written is not known.
+    Fatal(String),
+}
+
+impl Failure {
+    fn of(error: &rusqlite::Error) -> Failure {
+        match error.sqlite_error_code() {
+            Some(ErrorCode::DiskFull) => Failure::Full,
+            _ => Failure::Fatal(describe(error)),
+        }
+    }
+}
+
+pub(crate) struct Writer {
+    // Dropped in this order: the connection is closed before the lock is let go.
+    db: Connection,
+    shared: Arc<Shared>,
+    counts: Counters,
+    /// Frames in the log after the last commit.
+    frames: Arc<AtomicI32>,
+    /// How many of them a checkpoint has dealt with.
+    checkpointed: i32,
+    marked: Time,
+    ticked: Instant,
+    /// Lazy writes were dropped since the last flush.
+    lazy_lost: bool,
+    _lock: File,
+}
+
+impl Writer {
+    pub fn new(
+        mut db: Connection,
+        shared: Arc<Shared>,
+        counts: Counters,
+        lock: File,
+    ) -> rusqlite::Result<Writer> {
+        let frames = Arc::new(AtomicI32::new(0));
+        let seen = frames.clone();
+        db.wal_hook(Some(move |_: &mut rusqlite::hooks::Wal, pages| {
+            seen.store(pages, Ordering::Relaxed);
+            Ok(())
+        }))?;
+        let marked = shared.clock.now();
+        Ok(Writer {
+            db,
+            shared,
+            counts,
+            frames,
+            checkpointed: 0,
+            marked,
+            ticked: Instant::now(),
+            lazy_lost: false,
+            _lock: lock,
+        })
+    }
+
+    /// Writes until the store is closed or fails; then says why, if it failed.
+    pub fn run(mut self) -> Result<(), String> {
+        let done = self.write_all();
+        if let Err(why) = &done {
+            self.shared.fail(why);
+        }
+        done
+    }
+
+    fn write_all(&mut self) -> Result<(), String> {
+        loop {
+            let shared = self.shared.clone();
+            let wait = if self.backlog() >= IDLE_FRAMES { TICK / 10 } else { TICK };
+            let mut jobs = shared.queue.next(wait);
+            let idle = jobs.is_empty();
+            let closing = jobs.pop_if(|j| matches!(j.work, Work::Close));
+            if !jobs.is_empty() {
+                self.batch(jobs)?;
+            }
+            if let Some(job) = closing {
+                return self.close(job);
+            }
+            let backlog = self.backlog();
+            if self.frames.load(Ordering::Relaxed) >= MOST_FRAMES && backlog >= FRAMES {
+                self.checkpoint("RESTART")?;
+            } else if backlog >= FRAMES || (idle && backlog >= IDLE_FRAMES) {
+                self.checkpoint("PASSIVE")?;
+            }
+            if self.ticked.elapsed() >= TICK {
+                self.tick()?;
+            }
+        }
+    }
+
+    fn batch(&mut self, jobs: Vec<Job>) -> Result<(), String> {
+        let mut done = self.transact(&jobs, true, false);
+        if matches!(done, Err(Failure::Full)) {
+            // What is in flight gets the ballast's room; new operations have to wait.
+            if self.shared.disk.release_ballast() {
+                tracing::error!("the disk is full: new operations are refused until there is room");
+            }
+            done = self.transact(&jobs, false, false);
+        }
+        if matches!(done, Err(Failure::Full)) {
+            // A log that is copied into the database begins anew, in the room it already has.
+            let copied = self.checkpoint("PASSIVE").map_err(Failure::Fatal);
+            done = copied.and_then(|()| self.transact(&jobs, false, false));
+        }
+        let refusal = match done {
+            Ok(answers) => {
+                for (job, answer) in jobs.into_iter().zip(answers) {
+                    let answer = match job.work {
+                        Work::Flush if std::mem::take(&mut self.lazy_lost) => Err(StoreError::Unavailable(
+                            "delivery states written lazily were dropped; the results themselves are kept"
+                                .into(),
+                        )),
+                        _ => answer,
+                    };
+                    job.answer(answer);
+                }
+                return Ok(());
+            }
+            Err(Failure::Busy) => {
+                "another program is writing to the database: no program but this one should; stop it and try again"
+            }
+            Err(Failure::Full) => "the disk is full: free some space and try again",
+            Err(Failure::Fatal(why)) => {
+                self.shared.fail(&why);
+                for job in jobs {
+                    job.answer(Err(StoreError::Uncertain(why.clone())));
+                }
+                return Err(why);
+            }
+        };
+        self.lazy_lost |= jobs.iter().any(|j| j.answer.is_none());
+        for job in jobs {
+            job.answer(Err(StoreError::Unavailable(refusal.into())));
+        }
+        Ok(())
+    }
+
+    /// One transaction with all of `jobs`. With `mark` the ledger's time is written even if nothing else is.
+    fn transact(&mut self, jobs: &[Job], creations: bool, mark: bool) -> Result<Vec<Answered>, Failure> {
+        if !mark && jobs.iter().all(|j| matches!(j.work, Work::Flush)) {
+            return Ok(jobs.iter().map(|_| Ok(Answer::Done)).collect());
+        }
+        self.run_sql("BEGIN IMMEDIATE").map_err(|e| match e.sqlite_error_code() {
+            Some(ErrorCode::DatabaseBusy) => Failure::Busy,
+            _ => Failure::of(&e),
+        })?;
+        let mut counts = self.counts.clone();
+        let done = self.apply(jobs, creations, mark, &mut counts).and_then(|(answers, changed)| {
+            if changed {
+                self.commit(jobs.len())?;
+            }
+            Ok(answers)
+        });
+        if !self.db.is_autocommit() {
+            self.run_sql("ROLLBACK").map_err(|e| Failure::Fatal(describe(&e)))?;
+        }
+        let answers = done.map_err(|e| Failure::of(&e))?;
+        if counts != self.counts {
+            self.shared.publish(&counts);
+            self.counts = counts;
+        }
+        Ok(answers)
+    }
+
+    fn apply(
+        &mut self,
+        jobs: &[Job],
+        creations: bool,
+        mark: bool,
+        counts: &mut Counters,
+    ) -> rusqlite::Result<(Vec<Answered>, bool)> {
+        let db = &self.db;
+        let mut changed = mark;
+        let mut answers = Vec::with_capacity(jobs.len());
+        for job in jobs {
+            answers.push(match &job.work {
+                Work::Write(change) => {
+                    let applied = apply::write(db, change, creations, counts)?;
+                    changed |= applied.changed;
+                    applied.answer.map(Answer::Committed)
+                }
+                Work::Prune { now, tombstones_for, limit } => {
+                    let (records, tombstones) = apply::prune(db, *now, *tombstones_for, *limit, counts)?;
+                    changed |= records + tombstones > 0;
+                    Ok(Answer::Pruned { records, tombstones })
+                }
+                Work::ApiKey(key) => {
+                    let text = serde_json::to_string(key)
+                        .map_err(|e| rusqlite::Error::ToSqlConversionFailure(e.into()))?;
+                    db.prepare_cached("INSERT OR REPLACE INTO api_key (id, record) VALUES (?1, ?2)")?
+                        .execute(params![key.id, text])?;
+                    changed = true;
+                    Ok(Answer::Done)
+                }
+                Work::Flush | Work::Close => Ok(Answer::Done),
+            });
+        }
+        if changed {
+            // Every recorded moment lies before this one, so no later start can begin before it.
+            let now = self.shared.clock.now();
+            let step = self.shared.clock.step().map(|t| t.0);
+            db.prepare_cached("UPDATE meta SET high_water = ?1, clock_step = ?2, counts = ?3")?
+                .execute(params![now.0, step, counts.text()])?;
+            self.marked = now;
+        }
+        Ok((answers, changed))
+    }
+
+    fn run_sql(&self, sql: &str) -> rusqlite::Result<()> {
+        self.db.prepare_cached(sql)?.execute([]).map(|_| ())
+    }
+
+    fn commit(&self, writes: usize) -> rusqlite::Result<()> {
+        let began = Instant::now();
+        #[cfg(feature = "faults")]
+        if let Some(fault) = self.shared.faults.next() {
+            if fault == crate::faults::Fault::IoAfterCommit {
+                self.run_sql("COMMIT")?;
+            }
+            return Err(fault.error());
+        }
+        self.run_sql("COMMIT")?;
+        self.shared.figures().commit(began.elapsed(), writes as u64);
+        Ok(())
+    }
+
+    fn backlog(&self) -> i32 {
+        let frames = self.frames.load(Ordering::Relaxed);
+        // The log began anew if it is shorter than what was dealt with.
+        if frames < self.checkpointed { frames } else { frames - self.checkpointed }
+    }
+
+    fn checkpoint(&mut self, mode: &str) -> Result<(), String> {
+        // Waiting for readers may not hold up the writers for long.
+        let patience = |ms| self.db.busy_timeout(Duration::from_millis(ms)).map_err(|e| describe(&e));
+        patience(100)?;
+        let done = self.db.query_row(&format!("PRAGMA wal_checkpoint({mode})"), [], |_| Ok(()));
+        patience(5000)?;
+        self.checkpointed = self.frames.load(Ordering::Relaxed);
+        match done {
+            Ok(()) => Ok(()),
+            // The log keeps what could not be copied; the next checkpoint copies it.
+            Err(e)
+                if matches!(
+                    e.sqlite_error_code(),
+                    Some(ErrorCode::DiskFull | ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked)
+                ) =>
+            {
+                tracing::warn!(
+                    "the log could not be copied into the database now ({}); trying again later",
+                    describe(&e)
+                );
+                Ok(())
+            }
+            Err(e) => Err(describe(&e)),
+        }
+    }
+
+    fn tick(&mut self) -> Result<(), String> {
+        self.ticked = Instant::now();
+        self.shared.disk.restore_ballast();
+        let stepped = self.shared.clock.check();
+        if stepped {
+            tracing::warn!(
+                "the wall clock was set, or this machine was paused: replays of open intents are over, their quarantines begin now"
+            );
+        }
+        if stepped || self.shared.clock.now().since(self.marked).0 >= MARK_AFTER {
+            self.mark()?;
+        }
+        Ok(())
+    }
+
+    fn mark(&mut self) -> Result<(), String> {
+        match self.transact(&[], true, true) {
+            Err(Failure::Fatal(why)) => Err(why),
+            // The next batch carries it.
+            _ => Ok(()),
+        }
+    }
+
+    fn close(&mut self, job: Job) -> Result<(), String> {
+        let done = self.mark().and_then(|()| self.checkpoint("TRUNCATE"));
+        self.shared.stop(crate::store::CLOSED);
+        job.answer(match &done {
+            Ok(()) => Ok(Answer::Done),
+            Err(why) => Err(StoreError::Uncertain(why.clone())),
+        });
+        done
+    }
+}
