@@ -1,0 +1,172 @@
+//! What a call's arguments must be: the tool's JSON Schema, compiled once, offline and bounded; and the
+//! `idempotency_key` argument that is added where the schema's root allows for it.
+
+use crate::tool::BadArguments;
+use mcp::json::{Limits, Raw, RawObject, quote};
+
+/// The argument that is added to a ledgered tool.
+pub const KEY_ARGUMENT: &str = "idempotency_key";
+
+const KEY_DESCRIPTION: &str = "Leave this out on a first call. Only if an earlier answer to the same call gave you a `retryKey` or `newKey`, put exactly that value here. Never make up a value.";
+
+/// The largest schema that is compiled.
+const MAX_SCHEMA: usize = 256 * 1024;
+/// How many errors are told at once.
+const TOLD: usize = 5;
+
+/// A compiled schema.
+pub struct Schema(jsonschema::Validator);
+
+/// Why a schema can't be used.
+#[derive(Debug, thiserror::Error)]
+pub enum SchemaError {
+    /// Too large.
+    #[error("its input schema has more than {MAX_SCHEMA} bytes")]
+    Large,
+    /// Not an object schema.
+    #[error("its input schema is not a JSON object with \"type\": \"object\"")]
+    NotAnObject,
+    /// A dialect that is not known.
+    #[error("its input schema declares a dialect other than JSON Schema 2020-12 or draft-07")]
+    Dialect,
+    /// Not valid, or it refers to another document (those are never fetched).
+    #[error("its input schema can't be compiled: {0}")]
+    Invalid(String),
+}
+
+const DIALECTS: [&str; 4] = [
+    "https://json-schema.org/draft/2020-12/schema",
+    "https://json-schema.org/draft/2020-12/schema#",
+    "http://json-schema.org/draft-07/schema#",
+    "http://json-schema.org/draft-07/schema",
+];
+
+impl Schema {
+    /// Compiles a schema. References outside the document are refused, and patterns run in linear time.
+    ///
+    /// # Errors
+    /// [`SchemaError`].
+    pub fn compile(raw: &Raw) -> Result<Schema, SchemaError> {
+        if raw.as_str().len() > MAX_SCHEMA {
+            return Err(SchemaError::Large);
+        }
+        let value: serde_json::Value = raw.read().map_err(|e| SchemaError::Invalid(e.to_string()))?;
+        if value.get("type").and_then(|t| t.as_str()) != Some("object") {
+            return Err(SchemaError::NotAnObject);
+        }
+        if let Some(d) = value.get("$schema")
+            && !d.as_str().is_some_and(|d| DIALECTS.contains(&d))
+        {
+            return Err(SchemaError::Dialect);
+        }
+        let draft07 = value.get("$schema").and_then(|d| d.as_str()).is_some_and(|d| d.contains("draft-07"));
+        let draft = if draft07 { jsonschema::Draft::Draft7 } else { jsonschema::Draft::Draft202012 };
+        jsonschema::options()
+            .with_draft(draft)
+            .with_pattern_options(jsonschema::PatternOptions::regex())
+            .build(&value)
+            .map(Schema)
+            .map_err(|e| SchemaError::Invalid(e.to_string()))
+    }
+
+    /// Checks arguments.
+    ///
+    /// # Errors
+    /// [`BadArguments`] names the places and what is wrong there.
+    pub fn check(&self, arguments: &RawObject) -> Result<(), BadArguments> {
+        let value: serde_json::Value = arguments.raw().read().map_err(|_| BadArguments("the arguments can't be read".into()))?;
+        if self.0.is_valid(&value) {
+            return Ok(());
+        }
+        let mut told: Vec<String> = Vec::new();
+        for e in self.0.iter_errors(&value).take(TOLD) {
+            let at = e.instance_path().to_string();
+            let text: String = e.to_string().chars().take(300).collect();
+            told.push(if at.is_empty() { text } else { format!("at {at}: {text}") });
+        }
+        Err(BadArguments(told.join("; ")))
+    }
+}
+
+/// Whether the key argument can be added: only to a plain object root, where it changes nothing else.
+#[must_use]
+pub fn allows_key(schema: &RawObject) -> bool {
+    const IN_THE_WAY: [&str; 17] = [
+        "$ref", "$dynamicRef", "oneOf", "anyOf", "allOf", "not", "if", "then", "else", "unevaluatedProperties", "maxProperties", "propertyNames",
+        "patternProperties", "dependentSchemas", "const", "enum", "minProperties",
+    ];
+    let other_dialect = schema.get("$schema").is_some_and(|d| d.as_string().is_none_or(|d| !d.contains("2020-12")));
+    let taken = schema.get("properties").and_then(|p| p.object()).is_some_and(|p| p.get(KEY_ARGUMENT).is_some());
+    !other_dialect && !taken && !IN_THE_WAY.iter().any(|k| schema.get(k).is_some())
+}
+
+/// The schema with the key argument; every other byte is as it was.
+#[must_use]
+pub fn with_key(schema: &RawObject) -> Raw {
+    let property = format!(r#"{{"type":"string","description":{}}}"#, quote(KEY_DESCRIPTION));
+    let properties = schema.get("properties").and_then(|p| p.object()).unwrap_or_else(RawObject::empty).with(&[(KEY_ARGUMENT, &property)]);
+    schema.with(&[("properties", properties.as_str())])
+}
+
+/// The arguments without a member.
+#[must_use]
+pub fn without(arguments: &RawObject, name: &str) -> RawObject {
+    if arguments.get(name).is_none() {
+        return arguments.clone();
+    }
+    let mut text = String::from("{");
+    for (k, v) in arguments.iter().filter(|(k, _)| k != name) {
+        if text.len() > 1 {
+            text.push(',');
+        }
+        text.push_str(&quote(&k));
+        text.push(':');
+        text.push_str(v.as_str());
+    }
+    text.push('}');
+    RawObject::parse(text, &Limits::default()).unwrap_or_else(|_| RawObject::empty())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn raw(s: &str) -> Raw {
+        Raw::parse(s.to_owned(), &Limits::default()).unwrap()
+    }
+
+    #[test]
+    fn the_key_is_added_to_plain_roots_only() {
+        let plain = raw(r#"{"type":"object","properties":{"a":{"type":"integer"}},"additionalProperties":false}"#).object().unwrap();
+        assert!(allows_key(&plain));
+        let with = with_key(&plain);
+        assert!(with.as_str().starts_with(r#"{"type":"object","properties":{"a":{"type":"integer"},"idempotency_key":{"type":"string""#), "{with}");
+        assert!(with.as_str().ends_with(r#""additionalProperties":false}"#));
+        for other in [
+            r#"{"type":"object","oneOf":[{}]}"#,
+            r##"{"type":"object","$ref":"#/$defs/a"}"##,
+            r#"{"type":"object","maxProperties":2}"#,
+            r#"{"type":"object","properties":{"idempotency_key":{}}}"#,
+            r#"{"$schema":"http://json-schema.org/draft-07/schema#","type":"object"}"#,
+        ] {
+            assert!(!allows_key(&raw(other).object().unwrap()), "{other}");
+        }
+    }
+
+    #[test]
+    fn foreign_references_are_refused_and_errors_name_their_place() {
+        assert!(matches!(Schema::compile(&raw(r#"{"type":"object","properties":{"a":{"$ref":"https://example.com/x.json"}}}"#)), Err(SchemaError::Invalid(_))));
+        assert!(matches!(Schema::compile(&raw(r#"{"type":"array"}"#)), Err(SchemaError::NotAnObject)));
+        assert!(matches!(Schema::compile(&raw(r#"{"type":"object","$schema":"https://example.com/other"}"#)), Err(SchemaError::Dialect)));
+        let s = Schema::compile(&raw(r#"{"type":"object","properties":{"amount":{"type":"integer"}},"required":["payment"]}"#)).unwrap();
+        let e = s.check(&raw(r#"{"amount":"x"}"#).object().unwrap()).unwrap_err();
+        assert!(e.0.contains("/amount") && e.0.contains("payment"), "{e}");
+    }
+
+    #[test]
+    fn a_member_is_taken_out_and_the_rest_stays() {
+        let a = raw(r#"{"b": 1.0 ,"idempotency_key":"k","c":[ 1 ]}"#).object().unwrap();
+        assert_eq!(without(&a, KEY_ARGUMENT).raw().as_str(), r#"{"b":1.0,"c":[ 1 ]}"#);
+    }
+}

@@ -1,0 +1,260 @@
+//! From a `tools/call` to its answer: principal, tool, key, fingerprint, ledger, delivery.
+
+use crate::answer;
+use crate::arguments::{KEY_ARGUMENT, without};
+use crate::catalog::Entry;
+use crate::keys::{self, KeyTrouble};
+use crate::service::{Shared, complete, principal};
+use crate::tool::{BadArguments, Body, ReadContext, Tool, ToolSettings};
+use crate::view;
+use ledger::canonical::canonicalise_arguments;
+use ledger::store::Query;
+use ledger::{Answer, Call, CallError, CallerKey, Creation, DeliveryState, Fingerprint, Kind, Operation, Scope};
+use mcp::constants::meta;
+use mcp::error::RpcError;
+use mcp::json::{Raw, RawObject, quote};
+use mcp::server::{Delivery, Exchange, Outcome, Responder};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Where a ledgered result names its operation in `_meta`.
+pub const META_OPERATION: &str = "dev.counterfoil/operation";
+
+/// Answers a `tools/call`.
+pub(crate) async fn tools_call(shared: &Arc<Shared>, exchange: &Exchange, responder: Responder) {
+    let started = Instant::now();
+    shared.metrics.in_flight.inc();
+    let (tool, outcome) = answer_call(shared, exchange, responder).await;
+    shared.metrics.in_flight.dec();
+    shared.metrics.call(&tool, outcome, started.elapsed());
+}
+
+/// A call's parts, checked for shape.
+struct Parts {
+    name: String,
+    params: RawObject,
+    arguments: Option<RawObject>,
+}
+
+fn parts(exchange: &Exchange) -> Result<Parts, RpcError> {
+    let params = exchange.request.params.clone().unwrap_or_else(RawObject::empty);
+    let name = params.get("name").and_then(|n| n.as_string().map(|s| s.into_owned())).ok_or_else(|| RpcError::malformed("params.name must be a string"))?;
+    let arguments = match params.get("arguments") {
+        None => None,
+        Some(a) => Some(a.object().ok_or_else(|| RpcError::malformed("params.arguments must be an object"))?),
+    };
+    Ok(Parts { name, params, arguments })
+}
+
+async fn answer_call(shared: &Arc<Shared>, exchange: &Exchange, responder: Responder) -> (String, &'static str) {
+    let parts = match parts(exchange) {
+        Ok(p) => p,
+        Err(e) => {
+            responder.finish(e);
+            return ("(malformed)".into(), "refused");
+        }
+    };
+    let catalog = shared.catalog();
+    let entry = catalog.by_name(&parts.name).cloned();
+    // A tool that is not served has no figures of its own: names from outside must not fill the memory.
+    let label = entry.as_ref().map_or_else(|| "(unknown)".to_owned(), |e| e.spec.canonical.to_string());
+    if let Some(e) = &entry
+        && let Err(e) = e.header_params.check(&exchange.headers, parts.arguments.as_ref())
+    {
+        responder.finish(e);
+        return (label, "refused");
+    }
+    if let Some(Body::Read(tool)) = entry.as_ref().map(|e| &e.body) {
+        let entry = entry.as_ref().map(|e| e.as_ref());
+        let outcome = read(shared, exchange, entry, tool.as_ref(), parts.arguments).await;
+        responder.finish(outcome);
+        return (label, "read");
+    }
+    let outcome = ledgered(shared, exchange, entry.as_deref(), parts, responder).await;
+    (label, outcome)
+}
+
+async fn read(shared: &Arc<Shared>, exchange: &Exchange, entry: Option<&Entry>, tool: &dyn crate::tool::ReadTool, arguments: Option<RawObject>) -> Outcome {
+    let arguments = arguments.unwrap_or_else(RawObject::empty);
+    let info = (meta::SERVER_INFO, shared.server_info.as_str());
+    let checked = entry.map_or(Ok(()), |e| e.schema.check(&arguments));
+    let result = match checked {
+        Ok(()) => {
+            let timeout = entry.map_or(ledger::Millis::secs(60), |e| e.settings.policy.timeout);
+            tool.read(ReadContext { principal: principal(exchange), mode: shared.settings.mode.clone(), arguments, timeout }).await
+        }
+        Err(e) => Err(e),
+    };
+    match result {
+        Ok(r) => complete(String::from_utf8_lossy(&r.result).into_owned(), &[info]),
+        Err(e) => error_outcome(shared, &answer::bad_arguments(&e.0), entry),
+    }
+}
+
+fn error_outcome(shared: &Shared, e: &CallError, entry: Option<&Entry>) -> Outcome {
+    let (body, object) = answer::result(e, entry.is_some_and(|e| e.spec.output_schema.is_some()));
+    complete(body.to_string(), &[(meta::SERVER_INFO, shared.server_info.as_str()), (answer::META_ERROR, object.as_str())])
+}
+
+/// What ends a call before anything is written.
+enum Before {
+    Unknown,
+    Arguments(BadArguments),
+    Busy,
+}
+
+/// Whose call, of which tool, saying what: enough for the ledger's look-up.
+pub(crate) struct Asked<'a> {
+    pub principal: Arc<str>,
+    /// The tool, if it is served now.
+    pub entry: Option<&'a Entry>,
+    /// Its canonical id.
+    pub id: Arc<str>,
+    pub arguments: Option<&'a RawObject>,
+    pub key: Option<CallerKey>,
+    /// Overrides the tool's settings.
+    pub settings: ToolSettings,
+}
+
+impl Asked<'_> {
+    /// The call as the ledger sees it.
+    pub fn call(&self, mode: &Arc<str>) -> Result<Call, ledger::CanonicalError> {
+        let tool = self.id.clone();
+        let leave_out = self.entry.is_none_or(|e| e.key_is_ours).then_some(KEY_ARGUMENT);
+        let raw = self.arguments.map(|a| a.raw());
+        let canonical = canonicalise_arguments(raw.as_ref().map(Raw::as_str), leave_out)?;
+        Ok(Call {
+            fingerprint: Fingerprint::of(&tool, &canonical),
+            scope: Scope { principal: self.principal.clone(), tool, mode: mode.clone() },
+            key: self.key.clone(),
+            unkeyed: self.settings.unkeyed,
+            guard_window: self.settings.policy.guard_window,
+            wait: self.settings.wait,
+        })
+    }
+}
+
+/// What a new operation of this tool needs.
+pub(crate) fn creation(entry: &Entry, tool: &dyn Tool, arguments: Option<&RawObject>, settings: &ToolSettings) -> Result<Creation, BadArguments> {
+    let empty = RawObject::empty();
+    let given = arguments.unwrap_or(&empty);
+    let stripped = if entry.key_is_ours { without(given, KEY_ARGUMENT) } else { given.clone() };
+    entry.schema.check(&stripped)?;
+    let intent = tool.plan(&stripped)?;
+    let arguments = intent.is_none().then(|| stripped.raw().as_str().as_bytes().to_vec());
+    Ok(Creation { policy: settings.policy.clone(), intent, arguments })
+}
+
+async fn ledgered(shared: &Arc<Shared>, exchange: &Exchange, entry: Option<&Entry>, parts: Parts, responder: Responder) -> &'static str {
+    // A tool that is not served may still be known to the ledger: its calls are answered, none is opened.
+    let settings = entry.map(|e| e.settings.clone()).unwrap_or_default();
+    let ours = entry.is_none_or(|e| e.key_is_ours);
+    let key = match keys::find(&exchange.headers, &exchange.meta, &parts.params, parts.arguments.as_ref(), ours, &settings.key_from) {
+        Ok(k) => k,
+        Err(KeyTrouble::Program(e)) => {
+            responder.finish(e);
+            return "refused";
+        }
+        Err(KeyTrouble::Model(e)) => {
+            responder.finish(error_outcome(shared, &e, entry));
+            return "error";
+        }
+    };
+    let principal = principal(exchange);
+    let id = match entry {
+        Some(e) => e.spec.canonical.clone(),
+        None => removed(shared, &principal, &parts.name).await.unwrap_or_else(|| parts.name.as_str().into()),
+    };
+    let asked = Asked { principal, entry, id, arguments: parts.arguments.as_ref(), key, settings };
+    let call = match asked.call(&shared.settings.mode) {
+        Ok(c) => c,
+        Err(e) => {
+            responder.finish(error_outcome(shared, &answer::bad_arguments(&e.to_string()), entry));
+            return "error";
+        }
+    };
+    let create = || -> Result<Creation, Before> {
+        let Some(entry) = entry else { return Err(Before::Unknown) };
+        let Body::Mutating(tool) = &entry.body else { return Err(Before::Unknown) };
+        if shared.ledger.running() >= shared.settings.max_in_flight {
+            return Err(Before::Busy);
+        }
+        creation(entry, tool.as_ref(), asked.arguments, &asked.settings).map_err(Before::Arguments)
+    };
+    let notifier = responder.notifier();
+    let watcher = responder.notifier();
+    let progress = move |p: &ledger::Progress| notifier.progress(p.done, p.total, Some(&p.message));
+    let answer = shared.ledger.call(&call, &create, watcher.gone(), progress).await;
+    match answer {
+        Ok(Answer::Result { operation, result, replayed, joined_by }) => {
+            ledger::failpoint!("reply.before");
+            let nonce = shared.ledger.ack_nonce(&call.scope.principal, operation.id);
+            let about = operation_meta(&operation, replayed, joined_by, &nonce);
+            let metas = [(meta::SERVER_INFO, shared.server_info.as_str()), (META_OPERATION, about.as_str())];
+            let outcome = complete(String::from_utf8_lossy(&result).into_owned(), &metas);
+            let delivered = match responder.finish(outcome).await {
+                Delivery::Written => DeliveryState::Written,
+                Delivery::Undelivered => DeliveryState::Undelivered,
+            };
+            ledger::failpoint!("deliver.before");
+            shared.ledger.delivered(&operation, delivered);
+            if replayed { "replayed" } else { "completed" }
+        }
+        Ok(Answer::Error(e)) => {
+            responder.finish(error_outcome(shared, &e, entry));
+            "error"
+        }
+        Ok(Answer::Gone) => {
+            // Nobody reads it; the wire still wants an end.
+            responder.finish(RpcError::internal("Internal error: the caller left."));
+            "gone"
+        }
+        Err(Before::Unknown) => {
+            responder.finish(RpcError::invalid_params(format!("unknown tool {}; nothing ran. tools/list tells what there is", quote(&shorten(&parts.name)))));
+            "refused"
+        }
+        Err(Before::Arguments(e)) => {
+            responder.finish(error_outcome(shared, &answer::bad_arguments(&e.0), entry));
+            "error"
+        }
+        Err(Before::Busy) => {
+            let e = CallError {
+                retry_after: Some(ledger::Millis::secs(1)),
+                ..CallError::plain(Kind::Unavailable, "Too many operations are running at the moment, so nothing ran.", "Call again a little later; it is safe.")
+            };
+            responder.finish(error_outcome(shared, &e, entry));
+            "busy"
+        }
+    }
+}
+
+/// The canonical id of a tool that is not served any more, from the caller's own recent operations: what was
+/// opened under it is still answered.
+async fn removed(shared: &Shared, principal: &str, name: &str) -> Option<Arc<str>> {
+    let query = Query { principal: Some(principal.to_owned()), limit: 200, ..Query::default() };
+    let recent = shared.ledger.list(&query).await.ok()?;
+    recent.into_iter().map(|op| op.scope.tool).find(|tool| provider::wire_name(tool) == name)
+}
+
+fn shorten(name: &str) -> String {
+    name.chars().take(64).collect()
+}
+
+/// `_meta["dev.counterfoil/operation"]`.
+pub(crate) fn operation_meta(op: &Operation, replayed: bool, joined_by: Option<ledger::JoinedBy>, nonce: &str) -> String {
+    let mut o = format!(r#"{{"id":"{}","replayed":{replayed}"#, op.id);
+    if let Some(by) = joined_by {
+        let word = match by {
+            ledger::JoinedBy::Key => "key",
+            ledger::JoinedBy::Operation => "operation",
+            ledger::JoinedBy::Fingerprint => "fingerprint",
+        };
+        o.push_str(&format!(r#","joinedBy":"{word}""#));
+    }
+    o.push_str(&format!(r#","attempt":{}"#, op.attempt));
+    if let Some(t) = op.ended_at {
+        o.push_str(&format!(r#","completedAt":"{}""#, view::rfc3339(t)));
+    }
+    o.push_str(&format!(r#","ack":"{nonce}"}}"#));
+    o
+}

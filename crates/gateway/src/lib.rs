@@ -1,0 +1,32 @@
+//! The gateway: a call becomes an operation.
+//!
+//! `HTTP → era and headers → principal → policy → tool → fingerprint and key → ledger → provider → ledger → deliver`
+//!
+//! - [`tool`]: what a tool is, wherever it comes from; effects are caused only through an attempt;
+//! - [`catalog`]: the tools that are served, their schemas and their lists, ready made;
+//! - [`http_tool`]: methods of HTTP APIs as tools; [`status`]: the built-in question "did it land?";
+//! - `keys`: the carriers of an idempotency key; `arguments`: what a call's arguments must be;
+//! - `call`: from a `tools/call` to its answer; `answer`: errors that a model can act on;
+//! - [`service`]: the methods of the protocol; [`principal`]: who is calling;
+//! - [`operator`]: what operators see and decide; [`metrics`]: what machines watch.
+
+mod answer;
+mod arguments;
+mod call;
+pub mod catalog;
+pub mod http_tool;
+mod keys;
+pub mod metrics;
+pub mod operator;
+pub mod principal;
+mod runner;
+pub mod service;
+pub mod status;
+pub mod tool;
+pub mod view;
+
+pub use catalog::{Catalog, CatalogError};
+pub use metrics::Metrics;
+pub use principal::{ApiKeys, AuthMode};
+pub use service::{Gateway, GatewayParts, GatewaySettings};
+pub use tool::{BadArguments, Body, ReadContext, ReadTool, Tool, ToolSettings, ToolSpec};

@@ -1,0 +1,182 @@
+//! What machines watch: every state, window, refusal, send and commit, in the Prometheus text format.
+
+use ledger::operation::{DeliveryState, Execution};
+use ledger::store::{Counts, StoreStats};
+use ledger::{Note, Observer};
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+use std::fmt::Write as _;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Word {
+    word: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Step {
+    from: &'static str,
+    to: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CallLabels {
+    tool: String,
+    outcome: &'static str,
+}
+
+/// The gateway's figures.
+pub struct Metrics {
+    registry: Registry,
+    opened: Counter,
+    joined: Family<Word, Counter>,
+    transitions: Family<Step, Counter>,
+    refusals: Family<Word, Counter>,
+    sends: Family<Word, Counter>,
+    windows: Family<Word, Counter>,
+    answers: Family<Word, Counter>,
+    alerts: Family<Word, Counter>,
+    calls: Family<CallLabels, Counter>,
+    call_seconds: Histogram,
+    /// Listen streams open now.
+    pub listeners: Gauge,
+    /// Calls in flight now.
+    pub in_flight: Gauge,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let buckets = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
+        let mut m = Metrics {
+            registry: Registry::with_prefix("counterfoil"),
+            opened: Counter::default(),
+            joined: Family::default(),
+            transitions: Family::default(),
+            refusals: Family::default(),
+            sends: Family::default(),
+            windows: Family::default(),
+            answers: Family::default(),
+            alerts: Family::default(),
+            calls: Family::default(),
+            call_seconds: Histogram::new(buckets),
+            listeners: Gauge::default(),
+            in_flight: Gauge::default(),
+        };
+        let r = &mut m.registry;
+        r.register("operations_opened", "Operations opened", m.opened.clone());
+        r.register("calls_joined", "Calls that came to an operation that was there already, by how", m.joined.clone());
+        r.register("transitions", "Changes of the execution state", m.transitions.clone());
+        r.register("refused_events", "Events that a record's state refused (fenced: a zombie's write)", m.refusals.clone());
+        r.register("sends", "Sends to providers, by outcome", m.sends.clone());
+        r.register("recovered_windows", "Operations taken up again, by crash window", m.windows.clone());
+        r.register("error_answers", "Calls answered with an error of the ledger, by kind", m.answers.clone());
+        r.register("alerts", "Alerts: somebody must look", m.alerts.clone());
+        r.register("calls", "Tool calls, by tool and outcome", m.calls.clone());
+        r.register("call_duration_seconds", "Time from a call's arrival to its answer", m.call_seconds.clone());
+        r.register("listen_streams", "Open subscriptions/listen streams", m.listeners.clone());
+        r.register("calls_in_flight", "Calls being worked on", m.in_flight.clone());
+        m
+    }
+}
+
+impl Metrics {
+    /// Counts an answered call.
+    pub fn call(&self, tool: &str, outcome: &'static str, took: std::time::Duration) {
+        self.calls.get_or_create(&CallLabels { tool: tool.to_owned(), outcome }).inc();
+        self.call_seconds.observe(took.as_secs_f64());
+    }
+
+    /// Everything in the Prometheus text format, with the store's own figures.
+    #[must_use]
+    pub fn text(&self, counts: Option<&Counts>, stats: &StoreStats) -> String {
+        let mut out = String::new();
+        if prometheus_client::encoding::text::encode(&mut out, &self.registry).is_err() {
+            return String::new();
+        }
+        if let Some(end) = out.rfind("# EOF") {
+            out.truncate(end);
+        }
+        if let Some(c) = counts {
+            family(&mut out, "operations", "gauge", "Operations kept, by execution state");
+            for w in Execution::WORDS {
+                let _ = writeln!(out, "counterfoil_operations{{state=\"{w}\"}} {}", c.execution.get(w).unwrap_or(&0));
+            }
+            family(&mut out, "deliveries", "gauge", "Operations kept, by delivery state");
+            for w in DeliveryState::WORDS {
+                let _ = writeln!(out, "counterfoil_deliveries{{state=\"{w}\"}} {}", c.delivery.get(w).unwrap_or(&0));
+            }
+        }
+        family(&mut out, "store_commits", "counter", "Transactions committed");
+        let _ = writeln!(out, "counterfoil_store_commits_total {}", stats.commits);
+        family(&mut out, "store_writes", "counter", "Writes in them");
+        let _ = writeln!(out, "counterfoil_store_writes_total {}", stats.writes);
+        family(&mut out, "store_commit_seconds", "histogram", "Time of a durable commit, its fsync included");
+        for (upper, n) in &stats.commit_buckets {
+            let _ = writeln!(out, "counterfoil_store_commit_seconds_bucket{{le=\"{}\"}} {n}", seconds(*upper));
+        }
+        let _ = writeln!(out, "counterfoil_store_commit_seconds_bucket{{le=\"+Inf\"}} {}", stats.commits);
+        let _ = writeln!(out, "counterfoil_store_commit_seconds_sum {}", seconds(stats.commit_us));
+        let _ = writeln!(out, "counterfoil_store_commit_seconds_count {}", stats.commits);
+        for (name, help, value) in [
+            ("store_bytes", "Bytes of the database and its log", stats.bytes),
+            ("store_free_bytes", "Free bytes on its disk", stats.free_bytes),
+            ("store_disk_low", "New operations are refused because the disk is nearly full", u64::from(stats.disk_low)),
+        ] {
+            family(&mut out, name, "gauge", help);
+            let _ = writeln!(out, "counterfoil_{name} {value}");
+        }
+        out.push_str("# EOF\n");
+        out
+    }
+}
+
+fn family(out: &mut String, name: &str, kind: &str, help: &str) {
+    let _ = writeln!(out, "# HELP counterfoil_{name} {help}.\n# TYPE counterfoil_{name} {kind}");
+}
+
+#[allow(clippy::cast_precision_loss)]
+fn seconds(us: u64) -> f64 {
+    us as f64 / 1e6
+}
+
+impl Observer for Metrics {
+    fn note(&self, note: Note<'_>) {
+        match note {
+            Note::Opened(_) => {
+                self.opened.inc();
+            }
+            Note::Joined(by, _) => {
+                let word = match by {
+                    ledger::JoinedBy::Key => "key",
+                    ledger::JoinedBy::Operation => "operation",
+                    ledger::JoinedBy::Fingerprint => "fingerprint",
+                };
+                self.joined.get_or_create(&Word { word }).inc();
+            }
+            Note::Transition { from, to } => {
+                if from != to.execution.word() {
+                    self.transitions.get_or_create(&Step { from, to: to.execution.word() }).inc();
+                }
+            }
+            Note::Refused(r) => {
+                self.refusals.get_or_create(&Word { word: r.word() }).inc();
+            }
+            Note::Sent(word) => {
+                self.sends.get_or_create(&Word { word }).inc();
+            }
+            Note::Window(word) => {
+                self.windows.get_or_create(&Word { word }).inc();
+            }
+            Note::Answered(kind) => {
+                self.answers.get_or_create(&Word { word: kind.word() }).inc();
+            }
+            Note::Alert { what, operation } => {
+                self.alerts.get_or_create(&Word { word: what }).inc();
+                tracing::warn!(operation = %operation.id, tool = %operation.scope.tool, state = operation.execution.word(), alert = what, "somebody must look at an operation");
+            }
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! Who is calling: nobody in particular on an unauthenticated loopback server, or the owner of an API key.
+//!
+//! A key is 256 random bits, so its SHA-256 is enough at rest and costs nothing per request; rotation keeps the
+//! principal.
+
+use async_trait::async_trait;
+use http::header::{AUTHORIZATION, WWW_AUTHENTICATE};
+use http::request::Parts;
+use http::{Extensions, HeaderMap, HeaderValue, StatusCode};
+use ledger::store::ApiKey;
+use ledger::{Store, StoreError};
+use mcp::error::RpcError;
+use mcp::server::{Authenticator, HttpRefusal};
+use sha2::{Digest, Sha256};
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+/// How callers prove who they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AuthMode {
+    /// They don't; loopback only.
+    None,
+    /// By an API key as a bearer token.
+    ApiKey,
+}
+
+/// The caller, as requests carry it.
+#[derive(Clone, Debug)]
+pub struct Principal(pub Arc<str>);
+
+/// The principal of an unauthenticated server.
+pub const ANONYMOUS: &str = "anonymous";
+/// What API keys begin with.
+pub const PREFIX: &str = "cfk_";
+/// How long a revocation by another process may go unnoticed.
+const STALE: Duration = Duration::from_secs(2);
+
+/// The hash under which a key is kept: SHA-256, hexadecimal.
+#[must_use]
+pub fn hash(key: &str) -> String {
+    Sha256::digest(key.as_bytes()).iter().map(|b| format!("{b:02x}")).collect()
+}
+
+struct Known {
+    by_hash: HashMap<String, Arc<str>>,
+    read: Option<Instant>,
+}
+
+/// The API keys of a ledger, read again when they may have changed.
+pub struct ApiKeys {
+    store: Arc<dyn Store>,
+    known: RwLock<Known>,
+}
+
+impl ApiKeys {
+    /// Keys kept in this store.
+    #[must_use]
+    pub fn new(store: Arc<dyn Store>) -> ApiKeys {
+        ApiKeys { store, known: RwLock::new(Known { by_hash: HashMap::new(), read: None }) }
+    }
+
+    /// Forgets what was read, so that a new or revoked key counts at once.
+    pub fn forget(&self) {
+        self.known.write().unwrap_or_else(PoisonError::into_inner).read = None;
+    }
+
+    async fn owner(&self, key: &str) -> Result<Option<Arc<str>>, StoreError> {
+        let hash = hash(key);
+        {
+            let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+            if known.read.is_some_and(|t| t.elapsed() < STALE) {
+                return Ok(known.by_hash.get(&hash).cloned());
+            }
+        }
+        let keys: Vec<ApiKey> = self.store.api_keys().await?;
+        let by_hash: HashMap<String, Arc<str>> =
+            keys.into_iter().filter(|k| k.revoked_at.is_none()).map(|k| (k.hash, k.principal.into())).collect();
+        let owner = by_hash.get(&hash).cloned();
+        *self.known.write().unwrap_or_else(PoisonError::into_inner) = Known { by_hash, read: Some(Instant::now()) };
+        Ok(owner)
+    }
+}
+
+fn refuse(status: StatusCode, why: &'static str) -> HttpRefusal {
+    let mut headers = HeaderMap::new();
+    if status == StatusCode::UNAUTHORIZED {
+        headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"counterfoil\""));
+    } else {
+        headers.insert(http::header::RETRY_AFTER, HeaderValue::from_static("1"));
+    }
+    HttpRefusal { headers, error: RpcError::refused(status, why) }
+}
+
+#[async_trait]
+impl Authenticator for ApiKeys {
+    async fn authenticate(&self, head: &Parts) -> Result<Extensions, HttpRefusal> {
+        let mut given = head.headers.get_all(AUTHORIZATION).iter();
+        let key = given
+            .next()
+            .filter(|_| given.next().is_none())
+            .and_then(|v| v.to_str().ok())
+            .and_then(|v| v.split_once(' '))
+            .filter(|(scheme, key)| scheme.eq_ignore_ascii_case("bearer") && key.starts_with(PREFIX) && key.len() < 128)
+            .map(|(_, key)| key.trim());
+        let Some(key) = key else {
+            return Err(refuse(StatusCode::UNAUTHORIZED, "this server needs an API key: send it as `Authorization: Bearer cfk_…`"));
+        };
+        match self.owner(key).await {
+            Ok(Some(owner)) => {
+                let mut e = Extensions::new();
+                e.insert(Principal(owner));
+                Ok(e)
+            }
+            Ok(None) => Err(refuse(StatusCode::UNAUTHORIZED, "this API key is not known here, or was revoked")),
+            Err(_) => Err(refuse(StatusCode::SERVICE_UNAVAILABLE, "the ledger can't be read at the moment; try again a little later")),
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! What a tool is. A tool that reads gets no attempt, so it can't cause an effect; one that changes the world
+//! gets nothing but its attempt, so it can't cause one behind the ledger's back.
+
+use async_trait::async_trait;
+use ledger::{Attempt, Intent, Millis, OperationPolicy, RunError, ToolResult, Unkeyed};
+use mcp::json::{Raw, RawObject};
+use std::sync::Arc;
+
+/// Arguments that don't fit, in words that a model can act on.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct BadArguments(pub String);
+
+/// How a tool is known and described.
+#[derive(Clone, Debug)]
+pub struct ToolSpec {
+    /// The canonical id: configuration, commands and records use it; it survives renames.
+    pub canonical: Arc<str>,
+    /// The name on the wire: at most 64 of `A-Za-z0-9_-`.
+    pub name: String,
+    /// A short name for people.
+    pub title: Option<String>,
+    /// What it does, for models.
+    pub description: String,
+    /// JSON Schema (2020-12) of its arguments, as its owner wrote it.
+    pub input_schema: Raw,
+    /// JSON Schema of its structured result, if it promises one.
+    pub output_schema: Option<Raw>,
+}
+
+/// What the operator decided about a tool, every default resolved.
+#[derive(Clone, Debug)]
+pub struct ToolSettings {
+    /// What happens to a call without a key.
+    pub unkeyed: Unkeyed,
+    /// The arguments that name the intent; a key is derived from them.
+    pub key_from: Vec<String>,
+    /// Whether the `idempotency_key` argument is added to the input schema.
+    pub inject_key: bool,
+    /// How long a call waits for its result before it is told that it goes on.
+    pub wait: Millis,
+    /// Limits that its operations open with.
+    pub policy: OperationPolicy,
+}
+
+impl Default for ToolSettings {
+    fn default() -> Self {
+        ToolSettings { unkeyed: Unkeyed::Guard, key_from: Vec::new(), inject_key: true, wait: Millis::secs(45), policy: OperationPolicy::default() }
+    }
+}
+
+/// A tool that changes the world.
+#[async_trait]
+pub trait Tool: Send + Sync + 'static {
+    /// The intent of its one effect, where it has exactly one: made without I/O, and durable before the tool
+    /// runs. `None`: its effects show while it runs.
+    ///
+    /// # Errors
+    /// [`BadArguments`]: nothing is opened.
+    fn plan(&self, arguments: &RawObject) -> Result<Option<Intent>, BadArguments>;
+    /// Runs it, or resumes it from its recorded effects.
+    ///
+    /// # Errors
+    /// [`RunError`]: what the ledger said, or the tool's own failure.
+    async fn run(&self, attempt: &Attempt) -> Result<ToolResult, RunError>;
+    /// How a retry of it is safe, for operators.
+    fn safety(&self) -> serde_json::Value;
+}
+
+/// What a reading tool gets.
+#[derive(Clone, Debug)]
+pub struct ReadContext {
+    /// Who asks.
+    pub principal: Arc<str>,
+    /// `sandbox` or `production`.
+    pub mode: Arc<str>,
+    /// With what.
+    pub arguments: RawObject,
+    /// How long it may take.
+    pub timeout: Millis,
+}
+
+/// A tool that only reads: it runs without the ledger, as often as it is called.
+#[async_trait]
+pub trait ReadTool: Send + Sync + 'static {
+    /// Reads.
+    async fn read(&self, context: ReadContext) -> Result<ToolResult, BadArguments>;
+    /// How it is called, for operators.
+    fn safety(&self) -> serde_json::Value {
+        serde_json::json!({ "effect": "read", "retry": "safe: it changes nothing" })
+    }
+}
+
+/// Either kind.
+#[derive(Clone)]
+pub enum Body {
+    /// Only reads.
+    Read(Arc<dyn ReadTool>),
+    /// Changes the world.
+    Mutating(Arc<dyn Tool>),
+}
+
+impl Body {
+    /// How a retry of it is safe, for operators.
+    #[must_use]
+    pub fn safety(&self) -> serde_json::Value {
+        match self {
+            Body::Read(t) => t.safety(),
+            Body::Mutating(t) => t.safety(),
+        }
+    }
+}
