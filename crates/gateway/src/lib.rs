@@ -8,8 +8,10 @@
 //! - `keys`: the carriers of an idempotency key; `arguments`: what a call's arguments must be;
 //! - `call`: from a `tools/call` to its answer; `answer`: errors that a model can act on;
 //! - [`service`]: the methods of the protocol; [`principal`]: who is calling;
+//! - [`alerts`]: a webhook for what somebody must look at;
 //! - [`operator`]: what operators see and decide; [`metrics`]: what machines watch.
 
+pub mod alerts;
 mod answer;
 mod arguments;
 mod call;

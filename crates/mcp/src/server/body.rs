@@ -40,6 +40,45 @@ impl Drop for Handover {
 pub(super) struct Single {
     pub message: Option<Bytes>,
     pub handover: Handover,
+    #[cfg(feature = "failpoints")]
+    pub torn: Option<(Bytes, Pin<Box<Sleep>>)>,
+}
+
+impl Single {
+    pub fn new(message: Bytes, handover: Handover) -> Single {
+        Single {
+            message: Some(message),
+            handover,
+            #[cfg(feature = "failpoints")]
+            torn: None,
+        }
+    }
+
+    /// Lets a crash test see the process die with half an answer on the wire: the first half goes out, and the hook
+    /// is passed before the second.
+    #[cfg(feature = "failpoints")]
+    fn tear(&mut self, cx: &mut Context<'_>) -> Option<Poll<Option<Result<Frame<Bytes>, Infallible>>>> {
+        let hook = super::MID_REPLY.get()?;
+        if let Some((second, flushed)) = &mut self.torn {
+            if flushed.as_mut().poll(cx).is_pending() {
+                return Some(Poll::Pending);
+            }
+            hook();
+            let second = second.clone();
+            self.torn = None;
+            self.handover.whole = true;
+            return Some(Poll::Ready(Some(Ok(Frame::data(second)))));
+        }
+        let about = b"dev.counterfoil/operation";
+        let message = self.message.as_ref()?;
+        if !message.windows(about.len()).any(|w| w == about) {
+            return None;
+        }
+        let mut first = self.message.take()?;
+        let second = first.split_off(first.len() / 2);
+        self.torn = Some((second, Box::pin(sleep(Duration::from_millis(30)))));
+        Some(Poll::Ready(Some(Ok(Frame::data(first)))))
+    }
 }
 
 impl Body for Single {
@@ -48,17 +87,29 @@ impl Body for Single {
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
+        _cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        #[cfg(feature = "failpoints")]
+        if let Some(piece) = self.tear(_cx) {
+            return piece;
+        }
         self.handover.whole = true;
         Poll::Ready(self.message.take().map(|message| Ok(Frame::data(message))))
     }
 
     fn is_end_stream(&self) -> bool {
+        #[cfg(feature = "failpoints")]
+        if self.torn.is_some() {
+            return false;
+        }
         self.message.is_none()
     }
 
     fn size_hint(&self) -> SizeHint {
+        #[cfg(feature = "failpoints")]
+        if let Some((second, _)) = &self.torn {
+            return SizeHint::with_exact(second.len() as u64);
+        }
         SizeHint::with_exact(self.message.as_ref().map_or(0, |m| m.len() as u64))
     }
 }

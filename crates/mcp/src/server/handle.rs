@@ -168,7 +168,7 @@ async fn serve<S: Service>(
     Ok(match first {
         First::Answer(last) => {
             let handover = Handover { answer: last.delivery, flushes, whole: false };
-            let body = Body::new(Single { message: Some(last.message), handover });
+            let body = Body::new(Single::new(last.message, handover));
             with_headers(body, last.status, JSON)
         }
         First::Stream => streamed(config, channel, flushes),

@@ -33,6 +33,10 @@ use crate::message::Request;
 use crate::meta::RequestMeta;
 use crate::origin::HostPolicy;
 
+/// Called between the two halves of an answer that names an operation; for crash tests only.
+#[cfg(feature = "failpoints")]
+pub static MID_REPLY: std::sync::OnceLock<fn()> = std::sync::OnceLock::new();
+
 /// An admitted request: its headers agree with its body, its revision is served.
 #[derive(Debug)]
 pub struct Exchange {
