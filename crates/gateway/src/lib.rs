@@ -27,6 +27,7 @@ pub mod status;
 pub mod tool;
 pub mod view;
 
+pub use alerts::Alerting;
 pub use catalog::{Catalog, CatalogError};
 pub use metrics::Metrics;
 pub use principal::{ApiKeys, AuthMode};

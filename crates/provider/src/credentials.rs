@@ -1,0 +1,190 @@
+//! Secrets: named in manifests, resolved at start, put into a request at the last moment.
+//!
+//! No secret is ever in an intent, a log, an error or a `Debug` output.
+
+use crate::error::{ConfigError, CredentialError};
+use crate::manifest::{Integration, Mode};
+use base64::Engine as _;
+use http::{HeaderName, HeaderValue, header};
+use std::collections::HashMap;
+use std::fmt;
+use std::path::PathBuf;
+
+/// The largest secret that is read from a file, in bytes.
+const MAX_SECRET: u64 = 64 << 10;
+
+/// Gives the header that authenticates an account.
+pub trait Credentials: Send + Sync {
+    /// The header, marked sensitive; `None` if the account needs none.
+    ///
+    /// # Errors
+    /// The credential is missing or unusable: nothing may be sent.
+    fn header(&self, account: &str, mode: &str)
+    -> Result<Option<(HeaderName, HeaderValue)>, CredentialError>;
+}
+
+/// Where a secret is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum SecretRef {
+    Env(String),
+    File(PathBuf),
+}
+
+impl SecretRef {
+    /// Reads `${env:NAME}` or `${file:PATH}`. What is neither may be the secret itself, so it is not repeated.
+    pub(crate) fn parse(text: &str) -> Result<SecretRef, String> {
+        let inside =
+            text.strip_prefix("${").and_then(|t| t.strip_suffix('}')).and_then(|t| t.split_once(':'));
+        match inside {
+            Some(("env", name)) if !name.is_empty() => Ok(SecretRef::Env(name.to_owned())),
+            Some(("file", path)) if !path.is_empty() => Ok(SecretRef::File(path.into())),
+            _ => Err("a secret is never written here; write \"${env:NAME}\" or \"${file:PATH}\"".into()),
+        }
+    }
+}
+
+/// How an account authenticates.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Auth {
+    None,
+    Bearer(SecretRef),
+    Basic { username: Option<String>, secret: SecretRef },
+    Header { name: String, secret: SecretRef },
+}
+
+type Slot = Result<Option<(HeaderName, HeaderValue)>, String>;
+
+/// Credentials as the manifests name them, read once.
+pub struct ConfigCredentials {
+    by_account: HashMap<(String, Mode), Slot>,
+}
+
+impl fmt::Debug for ConfigCredentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut accounts: Vec<&str> = self.by_account.keys().map(|(a, _)| a.as_str()).collect();
+        accounts.sort_unstable();
+        f.debug_struct("ConfigCredentials").field("accounts", &accounts).finish_non_exhaustive()
+    }
+}
+
+impl ConfigCredentials {
+    /// Reads the secrets of the integrations from the environment and from files. One that is missing is not an
+    /// error here, see [`ConfigCredentials::missing`]: only calls that need it fail, before they send.
+    ///
+    /// # Errors
+    /// Two integrations that describe one account differently.
+    pub fn load(integrations: &[Integration]) -> Result<ConfigCredentials, ConfigError> {
+        ConfigCredentials::load_with(integrations, |name| std::env::var(name).ok())
+    }
+
+    /// The same with another environment.
+    ///
+    /// # Errors
+    /// Two integrations that describe one account differently.
+    pub fn load_with(
+        integrations: &[Integration],
+        env: impl Fn(&str) -> Option<String>,
+    ) -> Result<ConfigCredentials, ConfigError> {
+        let mut seen: HashMap<(String, Mode), (&Auth, &str)> = HashMap::new();
+        let mut by_account = HashMap::new();
+        for i in integrations {
+            let account = (i.account().to_owned(), i.mode());
+            if let Some((other, name)) = seen.get(&account) {
+                if *other != &i.auth {
+                    return Err(ConfigError::new(
+                        i.name(),
+                        format!(
+                            "{name} and this both use account {:?} and authenticate differently; give one another `account`",
+                            account.0
+                        ),
+                    ));
+                }
+                continue;
+            }
+            seen.insert(account.clone(), (&i.auth, i.name()));
+            by_account.insert(account, resolve(&i.auth, &env));
+        }
+        Ok(ConfigCredentials { by_account })
+    }
+
+    /// The accounts whose credential is missing or unusable.
+    #[must_use]
+    pub fn missing(&self) -> Vec<CredentialError> {
+        let mut all: Vec<CredentialError> = self
+            .by_account
+            .iter()
+            .filter_map(|((account, mode), slot)| {
+                let what = slot.as_ref().err()?.clone();
+                Some(CredentialError { account: account.clone(), mode: mode.as_str().into(), what })
+            })
+            .collect();
+        all.sort_by(|a, b| a.account.cmp(&b.account));
+        all
+    }
+}
+
+impl Credentials for ConfigCredentials {
+    fn header(
+        &self,
+        account: &str,
+        mode: &str,
+    ) -> Result<Option<(HeaderName, HeaderValue)>, CredentialError> {
+        let fail =
+            |what: String| CredentialError { account: account.to_owned(), mode: mode.to_owned(), what };
+        let mode = mode.parse().map_err(|_| fail("there is no such mode".into()))?;
+        match self.by_account.get(&(account.to_owned(), mode)) {
+            Some(slot) => slot.clone().map_err(fail),
+            None => Err(fail("no integration describes this account any more".into())),
+        }
+    }
+}
+
+fn resolve(auth: &Auth, env: &impl Fn(&str) -> Option<String>) -> Slot {
+    let (name, value) = match auth {
+        Auth::None => return Ok(None),
+        Auth::Bearer(secret) => (header::AUTHORIZATION, format!("Bearer {}", read(secret, env)?)),
+        Auth::Basic { username, secret } => {
+            let secret = read(secret, env)?;
+            let pair = match username {
+                Some(user) => format!("{user}:{secret}"),
+                None => secret,
+            };
+            (
+                header::AUTHORIZATION,
+                format!("Basic {}", base64::engine::general_purpose::STANDARD.encode(pair)),
+            )
+        }
+        Auth::Header { name, secret } => {
+            let name =
+                HeaderName::try_from(name.as_str()).map_err(|_| "its header has no valid name".to_owned())?;
+            (name, read(secret, env)?)
+        }
+    };
+    let mut value =
+        HeaderValue::try_from(value).map_err(|_| "it has characters that no header can carry".to_owned())?;
+    value.set_sensitive(true);
+    Ok(Some((name, value)))
+}
+
+fn read(secret: &SecretRef, env: &impl Fn(&str) -> Option<String>) -> Result<String, String> {
+    let text = match secret {
+        SecretRef::Env(name) => {
+            env(name).ok_or_else(|| format!("the environment variable {name} is not set"))?
+        }
+        SecretRef::File(path) => {
+            let too_large = std::fs::metadata(path).map_err(|e| e.kind()).map(|m| m.len() > MAX_SECRET);
+            match too_large.and_then(|large| {
+                if large { Ok(String::new()) } else { std::fs::read_to_string(path).map_err(|e| e.kind()) }
+            }) {
+                Ok(text) => text,
+                Err(kind) => return Err(format!("its file can't be read: {kind}")),
+            }
+        }
+    };
+    let text = text.trim();
+    if text.is_empty() {
+        Err("it is empty, or its file is larger than 64 KiB".into())
+    } else {
+        Ok(text.to_owned())
+    }
+}

@@ -1,0 +1,248 @@
+//! Arguments as text on the wire. Numbers keep every digit; nothing a caller writes can leave its place.
+
+use crate::error::BadArguments;
+use crate::template::Spliced;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+use std::fmt;
+
+/// The deepest nesting that is taken apart.
+const MAX_DEPTH: usize = 16;
+/// RFC 3986 unreserved; all else is encoded, so that no argument can end a segment or a pair.
+const KEEP: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+type Fields = Vec<(String, Box<RawValue>)>;
+
+/// A JSON object one level deep, in order.
+pub(crate) struct Object(pub Fields);
+impl<'de> Deserialize<'de> for Object {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        struct V;
+        impl<'de> Visitor<'de> for V {
+            type Value = Object;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a JSON object")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut a: A) -> Result<Object, A::Error> {
+                let mut all: Fields = Vec::new();
+                let mut seen = std::collections::HashSet::new();
+                while let Some(name) = a.next_key::<String>()? {
+                    if !seen.insert(name.clone()) {
+                        return Err(serde::de::Error::custom("a member occurs twice"));
+                    }
+                    all.push((name, a.next_value()?));
+                }
+                Ok(Object(all))
+            }
+        }
+        d.deserialize_map(V)
+    }
+}
+
+/// Reads arguments: one JSON object without duplicate members.
+pub(crate) fn arguments(text: &str) -> Result<Fields, BadArguments> {
+    serde_json::from_str::<Object>(text)
+        .map(|o| o.0)
+        .map_err(|e| BadArguments::new(format!("the arguments must be one JSON object: {e}")))
+}
+
+/// A value one level deep.
+pub(crate) enum Level {
+    Null,
+    /// A text, or a number or truth value as it was written.
+    Scalar(String),
+    Array(Vec<Box<RawValue>>),
+    Object(Fields),
+}
+
+pub(crate) fn level(raw: &RawValue, name: &str) -> Result<Level, BadArguments> {
+    let text = raw.get().trim();
+    let bad = |e: serde_json::Error| BadArguments::new(format!("argument `{name}`: {e}"));
+    Ok(match text.as_bytes().first() {
+        Some(b'n') => Level::Null,
+        Some(b'"') => Level::Scalar(serde_json::from_str(text).map_err(bad)?),
+        Some(b'[') => Level::Array(serde_json::from_str(text).map_err(bad)?),
+        Some(b'{') => Level::Object(serde_json::from_str::<Object>(text).map_err(bad)?.0),
+        _ => Level::Scalar(text.to_owned()),
+    })
+}
+
+/// A value that must be one text; `None` for null.
+pub(crate) fn scalar(raw: &RawValue, name: &str, place: &str) -> Result<Option<String>, BadArguments> {
+    match level(raw, name)? {
+        Level::Null => Ok(None),
+        Level::Scalar(s) => Ok(Some(s)),
+        _ => Err(BadArguments::new(format!(
+            "argument `{name}` goes into the {place} and must be a text, a number or true/false"
+        ))),
+    }
+}
+
+pub(crate) fn percent(text: &str) -> String {
+    utf8_percent_encode(text, KEEP).to_string()
+}
+
+/// A body before it is written: arguments as they came, the effect key, and the objects around them.
+pub(crate) enum Node {
+    Raw(Box<RawValue>),
+    Key,
+    Object(Vec<(String, Node)>),
+}
+
+/// Puts `node` at `path`, making objects on the way. Nothing that is there already is replaced.
+pub(crate) fn insert(
+    fields: &mut Vec<(String, Node)>,
+    path: &[String],
+    node: Node,
+) -> Result<(), BadArguments> {
+    let taken = || {
+        BadArguments::new(format!(
+            "the field `{}` is given twice, or is filled by the gateway; leave it out",
+            path.join(".")
+        ))
+    };
+    let Some((first, rest)) = path.split_first() else { return Err(taken()) };
+    let found = fields.iter().position(|(n, _)| n == first);
+    if rest.is_empty() {
+        if found.is_some() {
+            return Err(taken());
+        }
+        fields.push((first.clone(), node));
+        return Ok(());
+    }
+    let place = match found {
+        Some(place) => place,
+        None => {
+            fields.push((first.clone(), Node::Object(Vec::new())));
+            fields.len() - 1
+        }
+    };
+    let slot = &mut fields[place].1;
+    if let Node::Raw(raw) = slot {
+        *slot = match level(raw, first)? {
+            Level::Object(inside) => {
+                Node::Object(inside.into_iter().map(|(n, v)| (n, Node::Raw(v))).collect())
+            }
+            Level::Null => Node::Object(Vec::new()),
+            _ => return Err(BadArguments::new(format!("argument `{first}` must be an object"))),
+        };
+    }
+    match slot {
+        Node::Object(inside) => insert(inside, rest, node),
+        _ => Err(taken()),
+    }
+}
+
+pub(crate) fn write_json(fields: &[(String, Node)], out: &mut Spliced) {
+    out.push_str("{");
+    for (i, (name, node)) in fields.iter().enumerate() {
+        if i > 0 {
+            out.push_str(",");
+        }
+        out.push_str(&serde_json::Value::from(name.as_str()).to_string());
+        out.push_str(":");
+        match node {
+            Node::Raw(raw) => out.push_str(raw.get()),
+            Node::Key => {
+                out.push_str("\"");
+                out.push_key();
+                out.push_str("\"");
+            }
+            Node::Object(inside) => write_json(inside, out),
+        }
+    }
+    out.push_str("}");
+}
+
+/// How a list is written in pairs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lists {
+    /// `a[0]=x&a[1]=y`: form bodies.
+    Index,
+    /// `a=x&a=y`: queries.
+    Repeat,
+}
+
+/// Pairs as `application/x-www-form-urlencoded`, nested by brackets.
+pub(crate) struct Pairs {
+    pub out: Spliced,
+    lists: Lists,
+    first: bool,
+}
+
+impl Pairs {
+    pub(crate) fn new(lists: Lists) -> Pairs {
+        Pairs { out: Spliced::default(), lists, first: true }
+    }
+    pub(crate) fn is_empty(&self) -> bool {
+        self.first
+    }
+    fn name(&mut self, name: &str) {
+        if !std::mem::take(&mut self.first) {
+            self.out.push_str("&");
+        }
+        self.out.push_str(&percent(name));
+        self.out.push_str("=");
+    }
+    pub(crate) fn text(&mut self, name: &str, value: &str) {
+        self.name(name);
+        self.out.push_str(&percent(value));
+    }
+    pub(crate) fn key(&mut self, name: &str) {
+        self.name(name);
+        self.out.push_key();
+    }
+    /// A value that is encoded already.
+    pub(crate) fn encoded(&mut self, name: &str, value: &Spliced) {
+        self.name(name);
+        self.out.push(value);
+    }
+    pub(crate) fn fields(&mut self, prefix: &str, fields: &[(String, Node)]) -> Result<(), BadArguments> {
+        for (name, node) in fields {
+            let name = nested(prefix, name)?;
+            match node {
+                Node::Raw(raw) => self.value(&name, raw, 0)?,
+                Node::Key => self.key(&name),
+                Node::Object(inside) => self.fields(&name, inside)?,
+            }
+        }
+        Ok(())
+    }
+    /// A value under a name. Of null and of empty lists and objects a form says `name=`, a query nothing.
+    pub(crate) fn value(&mut self, name: &str, raw: &RawValue, depth: usize) -> Result<(), BadArguments> {
+        if depth > MAX_DEPTH {
+            return Err(BadArguments::new(format!("an argument is nested deeper than {MAX_DEPTH}")));
+        }
+        match level(raw, name)? {
+            Level::Scalar(s) => self.text(name, &s),
+            Level::Array(items) if !items.is_empty() => {
+                for (i, item) in items.iter().enumerate() {
+                    match self.lists {
+                        Lists::Index => self.value(&format!("{name}[{i}]"), item, depth + 1)?,
+                        Lists::Repeat => self.value(name, item, depth + 1)?,
+                    }
+                }
+            }
+            Level::Object(fields) if !fields.is_empty() => {
+                for (inner, value) in &fields {
+                    self.value(&nested(name, inner)?, value, depth + 1)?;
+                }
+            }
+            _ if self.lists == Lists::Index => self.text(name, ""),
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// `prefix[name]`. A bracket in a name would move its value elsewhere.
+fn nested(prefix: &str, name: &str) -> Result<String, BadArguments> {
+    if name.contains(['[', ']']) || name.is_empty() {
+        return Err(BadArguments::new(
+            "an argument's name is empty or has a bracket, which a form can't carry",
+        ));
+    }
+    Ok(if prefix.is_empty() { name.to_owned() } else { format!("{prefix}[{name}]") })
+}

@@ -1,0 +1,45 @@
+//! HTTP APIs as tools.
+//!
+//! A manifest describes an API; a preset knows how its provider treats idempotency keys. Both are read once into
+//! types that can't be wrong ([`Integration`], [`Method`]). A method turns arguments into an intent: the exact
+//! request, without the effect key and without any secret. [`HttpExecutor`] sends it for the ledger.
+//!
+//! What it promises:
+//!
+//! - everything but the sending is pure: building a request, judging an outcome, rendering a receipt;
+//! - an outcome is *not sent* only if provably no byte of the request left, and *applied* or *refused* only if
+//!   the provider said so in a whole answer that the policy recognises; all else is *unknown*;
+//! - nothing is sent that the ledger did not ask for: no retries, no redirects of mutating calls;
+//! - secrets are named in manifests, resolved at start, put in last, and never printed or recorded.
+
+pub mod builtin;
+pub mod credentials;
+mod encode;
+mod error;
+pub mod execute;
+pub mod judge;
+mod lookup;
+pub mod manifest;
+mod method;
+mod parse;
+mod policy;
+pub mod preset;
+mod raw;
+pub mod receipt;
+mod recovery;
+pub mod render;
+pub mod request;
+mod template;
+mod text;
+
+pub use credentials::{ConfigCredentials, Credentials};
+pub use error::{BadArguments, ConfigError, CredentialError, Error};
+pub use execute::{HttpExecutor, ReadOutcome};
+pub use manifest::{Format, Integration, Mode};
+pub use method::{Method, MethodEffect};
+pub use preset::Preset;
+pub use receipt::Receipt;
+pub use recovery::{Origin, Origins, Overrides, Resolved};
+pub use render::{Rendered, render};
+pub use request::HttpIntent;
+pub use text::{parse_duration, wire_name, wire_names};

@@ -1,0 +1,164 @@
+//! Integration manifests: from TOML or JSON to types that can't be wrong.
+//!
+//! Unknown keys, wrong types and combinations that can't work are refused with the file, the line where it is
+//! known, and a suggestion.
+
+mod build;
+mod parts;
+
+use crate::credentials::Auth;
+use crate::error::ConfigError;
+use crate::method::{Home, Method};
+use crate::parse;
+use crate::preset::Preset;
+use crate::raw::RawManifest;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+/// Which of a provider's worlds is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// No real money.
+    Sandbox,
+    /// The real world.
+    Production,
+}
+
+impl Mode {
+    /// The word in scopes and records.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Mode::Sandbox => "sandbox",
+            Mode::Production => "production",
+        }
+    }
+}
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+impl FromStr for Mode {
+    type Err = String;
+    fn from_str(s: &str) -> Result<Self, Self::Err> {
+        match s {
+            "sandbox" => Ok(Mode::Sandbox),
+            "production" => Ok(Mode::Production),
+            _ => Err(format!("{s:?} is not a mode; it is \"sandbox\" or \"production\"")),
+        }
+    }
+}
+
+/// How a manifest is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// TOML.
+    Toml,
+    /// JSON.
+    Json,
+}
+
+impl Format {
+    /// By the file's name: `.json` is JSON, all else TOML.
+    #[must_use]
+    pub fn of(file: &str) -> Format {
+        if file.to_ascii_lowercase().ends_with(".json") { Format::Json } else { Format::Toml }
+    }
+}
+
+/// An HTTP API, bound to a mode.
+#[derive(Clone, Debug)]
+pub struct Integration {
+    name: String,
+    title: Option<String>,
+    description: Option<String>,
+    preset: Preset,
+    home: Arc<Home>,
+    pub(crate) auth: Auth,
+    methods: Vec<Method>,
+}
+
+impl Integration {
+    /// Reads a manifest. `file` is only used to name it in errors.
+    ///
+    /// # Errors
+    /// What is wrong, where, and what to do.
+    pub fn parse(file: &str, text: &str, format: Format, mode: Mode) -> Result<Integration, ConfigError> {
+        let raw: RawManifest = match format {
+            Format::Toml => parse::toml(file, text)?,
+            Format::Json => parse::json(file, text)?,
+        };
+        build::integration(file, text, raw, mode)
+    }
+
+    /// The same at another address.
+    ///
+    /// # Errors
+    /// Not a base URL.
+    pub fn with_base_url(mut self, url: &str) -> Result<Integration, ConfigError> {
+        let base = parts::base_url(url).map_err(|e| ConfigError::new(&self.name, e))?;
+        self.home = Arc::new(Home { base, ..(*self.home).clone() });
+        for m in &mut self.methods {
+            m.home = self.home.clone();
+        }
+        Ok(self)
+    }
+
+    /// Its name, the first part of its methods' canonical ids.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+    /// A title for people.
+    #[must_use]
+    pub fn title(&self) -> Option<&str> {
+        self.title.as_deref()
+    }
+    /// What it is, for people.
+    #[must_use]
+    pub fn description(&self) -> Option<&str> {
+        self.description.as_deref()
+    }
+    /// How its provider treats keys.
+    #[must_use]
+    pub fn preset(&self) -> &Preset {
+        &self.preset
+    }
+    /// The mode it is bound to.
+    #[must_use]
+    pub fn mode(&self) -> Mode {
+        self.home.mode
+    }
+    /// Scheme, host, port and path prefix of its requests.
+    #[must_use]
+    pub fn base_url(&self) -> &str {
+        &self.home.base
+    }
+    /// The account whose credential its requests carry.
+    #[must_use]
+    pub fn account(&self) -> &str {
+        &self.home.account
+    }
+    /// Whether requests carry a credential at all.
+    #[must_use]
+    pub fn authenticates(&self) -> bool {
+        self.auth != Auth::None
+    }
+    /// Its methods, in the manifest's order.
+    #[must_use]
+    pub fn methods(&self) -> &[Method] {
+        &self.methods
+    }
+    /// A method by its name without the integration's: `refunds.create`.
+    #[must_use]
+    pub fn method(&self, name: &str) -> Option<&Method> {
+        self.methods.iter().find(|m| self.canonical_id(name) == m.canonical_id())
+    }
+    /// The canonical id of a method's name.
+    #[must_use]
+    pub fn canonical_id(&self, method: &str) -> String {
+        format!("{}.{method}", self.name)
+    }
+}

@@ -1,0 +1,316 @@
+//! Checks a manifest as written and builds the types from it.
+
+use super::parts::{
+    DEFAULT_MORE, Wrong, auth, base_url, check_input, default_input, headers, lookup, places, unique,
+    verb_and_path, wrong,
+};
+use super::{Integration, Mode};
+use crate::error::ConfigError;
+use crate::method::{Home, Lookup, Marker, Method, MethodEffect};
+use crate::parse;
+use crate::policy::{Carrier, KeyMode, Keys, Policy, split};
+use crate::preset::Preset;
+use crate::raw::{BodyKind, RawAnswers, RawEffect, RawManifest, RawMethod, RawRetries, RawTimeouts};
+use crate::recovery::{Limits, Origin};
+use crate::template::{Piece, Template, is_name};
+use crate::text::{field_path, is_wire_name, wire_names};
+use ledger::{Recovery, Strategy};
+use std::sync::Arc;
+
+/// The answer cap when a manifest says nothing, and the most it may say, in bytes.
+const DEFAULT_CAP: u64 = 1 << 20;
+const MAX_CAP: u64 = 10 << 20;
+
+pub(super) fn integration(
+    file: &str,
+    text: &str,
+    raw: RawManifest,
+    mode: Mode,
+) -> Result<Integration, ConfigError> {
+    let top = |field: &str, what: String| {
+        let line = text.lines().position(|l| {
+            let l = l.trim_start();
+            l.starts_with(field)
+                || l.starts_with(&format!("\"{field}\""))
+                || (l.starts_with('[') && l.contains(field))
+        });
+        ConfigError::new(file, what).at(line.map(|i| i + 1))
+    };
+    if !is_name(&raw.name) || raw.name.len() > 64 {
+        return Err(top("name", format!("the name {:?} must be 1 to 64 of A-Z a-z 0-9 _ -", raw.name)));
+    }
+    let base = match mode {
+        Mode::Sandbox => &raw.base_url.sandbox,
+        Mode::Production => &raw.base_url.production,
+    };
+    for url in [&raw.base_url.sandbox, &raw.base_url.production].into_iter().flatten() {
+        base_url(&url.0).map_err(|e| top("base_url", e))?;
+    }
+    let Some(base) = base else {
+        return Err(top(
+            "base_url",
+            format!("there is no base_url for {mode}; add `{mode} = \"https://…\"`"),
+        ));
+    };
+    let base = base_url(&base.0).map_err(|e| top("base_url", e))?;
+    let preset_name = raw.preset.as_deref().unwrap_or("none");
+    let preset = Preset::named(preset_name).map_err(|e| top("preset", e.message))?;
+    let auth = auth(raw.auth, mode).map_err(|e| top("auth", e))?;
+    let headers = headers(&raw.headers).map_err(|e| top("headers", e))?;
+    let account = raw.account.unwrap_or_else(|| raw.name.clone());
+    let home = Arc::new(Home { account, mode, base, headers });
+
+    let idem = raw.execution_policy.idempotency;
+    // A manifest that says how or how long is where the window comes from.
+    let origin = if preset.idempotency.mode == Some(KeyMode::Dynamic)
+        && idem.retention.is_none()
+        && idem.margin.is_none()
+        && idem.retention_basis.is_none()
+    {
+        Origin::Preset
+    } else if idem.retention.is_some() || idem.mode.is_some() || idem.margin.is_some() {
+        Origin::Manifest
+    } else {
+        Origin::Default
+    };
+    let merged = idem.over(&preset.idempotency);
+    let (keys, policy) = split(&merged).map_err(|e| top("execution_policy.idempotency", e))?;
+    let shared = Shared {
+        home: home.clone(),
+        keys,
+        key_origin: origin,
+        policy,
+        retries: raw.execution_policy.retries,
+        timeouts: raw.execution_policy.timeouts,
+    };
+    shared.limits(None, None).map_err(|(f, e)| top(f, e))?;
+    if raw.methods.0.is_empty() {
+        return Err(ConfigError::new(
+            file,
+            "no methods; add [methods.\"things.create\"] with http = \"POST /things\"",
+        ));
+    }
+    let mut methods = Vec::new();
+    for (name, m) in raw.methods.0 {
+        let method = shared.method(&raw.name, &name, m).map_err(|(field, what)| {
+            ConfigError::new(file, format!("method {name:?}: {what}")).at(parse::line_of(text, &name, field))
+        })?;
+        methods.push(method);
+    }
+    wire_names(methods.iter().map(|m| (m.canonical_id(), m.name_override())))
+        .map_err(|e| ConfigError::new(file, format!("{}: {}", e.file, e.message)))?;
+    Ok(Integration {
+        name: raw.name,
+        title: raw.title,
+        description: raw.description,
+        preset,
+        home,
+        auth,
+        methods,
+    })
+}
+
+/// What all methods of an integration build on.
+struct Shared {
+    home: Arc<Home>,
+    keys: Option<Keys>,
+    key_origin: Origin,
+    policy: Policy,
+    retries: RawRetries,
+    timeouts: RawTimeouts,
+}
+
+impl Shared {
+    fn limits(&self, retries: Option<&RawRetries>, timeouts: Option<&RawTimeouts>) -> Result<Limits, Wrong> {
+        fn or<T>(own: Option<T>, shared: Option<T>, default: T) -> (T, Origin) {
+            own.or(shared).map_or((default, Origin::Default), |v| (v, Origin::Manifest))
+        }
+        let d = Recovery::new(Strategy::None);
+        let span = |s: Option<parse::Span>| s.map(|s| s.0);
+        let limits = Limits {
+            send_timeout: or(timeouts.and_then(|t| span(t.send)), span(self.timeouts.send), d.send_timeout),
+            read_timeout: or(timeouts.and_then(|t| span(t.read)), span(self.timeouts.read), d.send_timeout).0,
+            max_sends: or(retries.and_then(|r| r.max_sends), self.retries.max_sends, d.max_sends),
+            initial_backoff: or(
+                retries.and_then(|r| span(r.initial_backoff)),
+                span(self.retries.initial_backoff),
+                d.initial_backoff,
+            ),
+            max_backoff: or(
+                retries.and_then(|r| span(r.max_backoff)),
+                span(self.retries.max_backoff),
+                d.max_backoff,
+            ),
+        };
+        if !(1..=100).contains(&limits.max_sends.0) {
+            return wrong("max_sends", format!("max_sends = {} must be 1 to 100", limits.max_sends.0));
+        }
+        for (field, time) in [("send", limits.send_timeout.0), ("read", limits.read_timeout)] {
+            if !(1..=600_000).contains(&time.0) {
+                return wrong(field, format!("the time-out `{field}` must be 1ms to 10m"));
+            }
+        }
+        if limits.initial_backoff.0 > limits.max_backoff.0 {
+            return wrong("initial_backoff", "initial_backoff is longer than max_backoff");
+        }
+        Ok(limits)
+    }
+
+    fn method(&self, integration: &str, name: &str, raw: RawMethod) -> Result<Method, Wrong> {
+        if !name.split('.').all(is_name) {
+            return wrong(
+                "http",
+                "a method's name has parts of A-Z a-z 0-9 _ - with dots between, like \"refunds.create\"",
+            );
+        }
+        if let Some(wire) = raw.name.as_deref().filter(|w| !is_wire_name(w)) {
+            return wrong("name", format!("the tool name {wire:?} must be 1 to 64 of A-Z a-z 0-9 _ -"));
+        }
+        let (verb, path) = verb_and_path(&raw.http).map_err(|e| ("http", e))?;
+        let effect = match raw.effect {
+            Some(RawEffect::Read) => MethodEffect::Read,
+            Some(RawEffect::Mutating) => MethodEffect::Mutating,
+            None if verb == http::Method::GET || verb == http::Method::HEAD => MethodEffect::Read,
+            None => MethodEffect::Mutating,
+        };
+        let read = effect == MethodEffect::Read;
+        let bodiless = [http::Method::GET, http::Method::HEAD, http::Method::DELETE].contains(&verb);
+        let body = raw.body.unwrap_or(if bodiless { BodyKind::None } else { BodyKind::Json });
+        if body != BodyKind::None && (verb == http::Method::GET || verb == http::Method::HEAD) {
+            return wrong("body", format!("a {verb} has no body"));
+        }
+        let keys = self.keys.as_ref().filter(|k| !read && k.methods.iter().any(|m| m == verb.as_str()));
+        let own_headers = headers(&raw.headers).map_err(|e| ("headers", e))?;
+        if let Some(Keys { carrier: Carrier::Header(key), .. }) = keys {
+            let mut all = self.home.headers.iter().chain(&own_headers);
+            if all.any(|(n, _)| n.eq_ignore_ascii_case(key)) {
+                return wrong("headers", format!("the header {key} carries the effect key; leave it out"));
+            }
+        }
+        if read {
+            let extras = [
+                ("recovery", raw.recovery.is_some()),
+                ("precheck", raw.precheck.is_some()),
+                ("lookup", raw.lookup.is_some()),
+                ("unique", raw.unique.is_some()),
+                ("marker", raw.marker.is_some()),
+                ("natural", raw.natural.is_some()),
+            ];
+            if let Some((field, _)) = extras.iter().find(|(_, given)| *given) {
+                return wrong(
+                    field,
+                    format!(
+                        "it only reads, so `{field}` has no meaning; leave it out, or set effect = \"mutating\""
+                    ),
+                );
+            }
+            if path.has_key() {
+                return wrong("http", "{$key} stands for an effect's key, and it only reads");
+            }
+        }
+        let places = places(&raw.params, &path, body, keys)?;
+        let input = match raw.input {
+            Some(schema) => schema.0,
+            None => default_input(&path, &places),
+        };
+        check_input(&input, &path, &places)?;
+        let mut policy = self.policy.clone();
+        policy.json = raw.answers != Some(RawAnswers::Any);
+        let unique = raw.unique.as_ref().map(|u| unique(u, &mut policy)).transpose()?;
+        let marker = match raw.marker {
+            None => None,
+            Some(m) => Some(match (m.field, m.query) {
+                (Some(field), None) => Marker::Field(field_path(&field).map_err(|e| ("marker", e))?),
+                (None, Some(query)) => Marker::Query(query),
+                _ => return wrong("marker", "`marker` needs either `field` or `query`"),
+            }),
+        };
+        let fills = [
+            ("unique", unique.as_ref().map(|u| &u.field)),
+            (
+                "marker",
+                match &marker {
+                    Some(Marker::Field(f)) => Some(f),
+                    _ => None,
+                },
+            ),
+            (
+                "body",
+                match keys {
+                    Some(Keys { carrier: Carrier::Body(f), .. }) => Some(f),
+                    _ => None,
+                },
+            ),
+        ];
+        for (field, path) in fills {
+            let Some(path) = path else { continue };
+            if body == BodyKind::None {
+                return wrong(
+                    field,
+                    format!("the field `{}` is to be filled, but the request has no body", path.join(".")),
+                );
+            }
+            if path.len() == 1 && input.pointer(&format!("/properties/{}", path[0])).is_some() {
+                return wrong(
+                    "input",
+                    format!("`{}` is filled by the gateway; take it out of `input`", path[0]),
+                );
+            }
+        }
+        let look = match (&raw.lookup, keys.and_then(|k| k.lookup.as_ref())) {
+            (Some(own), _) => Some(lookup(own, &path, &verb)?),
+            (None, Some(by_key)) => Some(Lookup {
+                path: path.clone(),
+                query: vec![(by_key.query.clone(), Template(vec![Piece::Key]))],
+                items: by_key.items.clone(),
+                matches: vec![(by_key.matches.clone(), Template(vec![Piece::Key]))],
+                more: DEFAULT_MORE.into(),
+                visibility_lag: None,
+                processing_bound: None,
+            }),
+            (None, None) => None,
+        };
+        let max_response = raw.max_response.map_or(DEFAULT_CAP, |s| s.0);
+        if !(1024..=MAX_CAP).contains(&max_response) {
+            return wrong("max_response", "max_response must be 1KiB to 10MiB");
+        }
+        let method = Method {
+            home: self.home.clone(),
+            id: format!("{integration}.{name}"),
+            wire: raw.name,
+            title: raw.title,
+            description: raw
+                .description
+                .unwrap_or_else(|| format!("{verb} {}", raw.http.split_once(' ').map_or("", |p| p.1.trim()))),
+            effect,
+            keys: keys.map(|k| (k.clone(), self.key_origin)),
+            key_methods: self.keys.as_ref().map(|k| k.methods.clone()),
+            verb,
+            path,
+            places,
+            body,
+            headers: own_headers,
+            input,
+            output: raw.output.map(|s| s.0),
+            policy,
+            lookup: look,
+            unique,
+            marker,
+            natural: raw.natural.map(|n| n.replay_horizon.map(|s| s.0)),
+            precheck: raw.precheck.unwrap_or(false),
+            declared: raw.recovery,
+            limits: self.limits(raw.retries.as_ref(), raw.timeouts.as_ref())?,
+            max_response,
+        };
+        if method.precheck && (method.lookup.is_none() || method.lookup_needs_marker()) {
+            return wrong(
+                "precheck",
+                "`precheck` asks before the first send, and there is no `lookup` to ask with",
+            );
+        }
+        if !read {
+            method.recovery(None).map_err(|e| ("recovery", e.message))?;
+        }
+        Ok(method)
+    }
+}

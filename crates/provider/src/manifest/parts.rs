@@ -1,0 +1,318 @@
+//! The parts of a manifest, each checked by itself.
+
+use super::Mode;
+use crate::credentials::{Auth, SecretRef};
+use crate::method::{Lookup, Place, Unique};
+use crate::parse::{self, Table};
+use crate::policy::{Carrier, Keys, Policy, Sign};
+use crate::raw::{BodyKind, RawAuth, RawAuthKind, RawLookup, RawUnique};
+use crate::template::{Piece, Template};
+use crate::text::{check_pointer, field_path, nearest};
+use http::{HeaderName, HeaderValue};
+use ledger::Millis;
+use serde_json::{Value, json};
+
+/// Headers that are set by the transport, by `[auth]` or by the key, and by nothing else.
+const RESERVED: [&str; 17] = [
+    "host",
+    "content-length",
+    "content-type",
+    "content-encoding",
+    "transfer-encoding",
+    "connection",
+    "keep-alive",
+    "te",
+    "trailer",
+    "upgrade",
+    "expect",
+    "authorization",
+    "proxy-authorization",
+    "proxy-connection",
+    "cookie",
+    "accept-encoding",
+    "user-agent",
+];
+
+/// Where lists usually tell of further pages.
+pub(super) const DEFAULT_MORE: &str = "/has_more";
+
+/// An error of one method's field.
+pub(super) type Wrong = (&'static str, String);
+
+pub(super) fn wrong<T>(field: &'static str, what: impl Into<String>) -> Result<T, Wrong> {
+    Err((field, what.into()))
+}
+
+/// A base URL without its last slash: https, or http on loopback.
+pub(super) fn base_url(text: &str) -> Result<String, String> {
+    let url = url::Url::parse(text).map_err(|e| format!("base_url {text:?} is not a URL: {e}"))?;
+    let loopback = match url.host() {
+        Some(url::Host::Ipv4(ip)) => ip.is_loopback(),
+        Some(url::Host::Ipv6(ip)) => ip.is_loopback(),
+        Some(url::Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
+        None => false,
+    };
+    match url.scheme() {
+        "https" => {}
+        "http" if loopback => {}
+        "http" => return Err("base_url must be https: only loopback may be reached without it".into()),
+        other => return Err(format!("base_url must be https, not {other}")),
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err("base_url must not hold a credential; use [auth]".into());
+    }
+    if url.query().is_some() || url.fragment().is_some() {
+        return Err("base_url must end before any `?` or `#`".into());
+    }
+    Ok(url.as_str().trim_end_matches('/').to_owned())
+}
+
+pub(super) fn auth(raw: Option<RawAuth>, mode: Mode) -> Result<Auth, String> {
+    let Some(raw) = raw else { return Ok(Auth::None) };
+    if raw.kind == RawAuthKind::None {
+        return match (&raw.secret, &raw.username, &raw.header) {
+            (None, None, None) => Ok(Auth::None),
+            _ => Err("auth kind = \"none\" takes nothing else".into()),
+        };
+    }
+    let by = raw.secret.ok_or("auth needs `secret = \"${env:NAME}\"` or `\"${file:PATH}\"`")?;
+    // Both are checked, so that a typing mistake is not found on the day of going live.
+    for text in [&by.sandbox, &by.production].into_iter().flatten() {
+        SecretRef::parse(&text.0)?;
+    }
+    let text = match mode {
+        Mode::Sandbox => by.sandbox,
+        Mode::Production => by.production,
+    };
+    let secret = SecretRef::parse(&text.ok_or_else(|| format!("auth has no `secret` for {mode}"))?.0)?;
+    if raw.username.is_some() && raw.kind != RawAuthKind::Basic {
+        return Err("`username` belongs to auth kind = \"basic\"".into());
+    }
+    match (raw.kind, raw.header) {
+        (RawAuthKind::Header, Some(name)) => {
+            HeaderName::try_from(name.as_str()).map_err(|_| format!("{name:?} is not a header's name"))?;
+            Ok(Auth::Header { name, secret })
+        }
+        (RawAuthKind::Header, None) => Err("auth kind = \"header\" needs `header = \"X-Api-Key\"`".into()),
+        (_, Some(_)) => Err("`header` belongs to auth kind = \"header\"".into()),
+        (RawAuthKind::Basic, None) => Ok(Auth::Basic { username: raw.username, secret }),
+        (_, None) => Ok(Auth::Bearer(secret)),
+    }
+}
+
+pub(super) fn headers(table: &Table<String>) -> Result<Vec<(String, String)>, String> {
+    for (name, value) in &table.0 {
+        header_name(name)?;
+        if value.contains("${") {
+            return Err(format!(
+                "header {name} names a secret, and headers are recorded; use [auth] kind = \"header\""
+            ));
+        }
+        HeaderValue::from_str(value)
+            .map_err(|_| format!("header {name}: its value has characters that no header can carry"))?;
+    }
+    Ok(table.0.clone())
+}
+
+pub(super) fn header_name(name: &str) -> Result<(), String> {
+    HeaderName::try_from(name).map_err(|_| format!("{name:?} is not a header's name"))?;
+    if RESERVED.contains(&name.to_ascii_lowercase().as_str()) {
+        return Err(format!("the header {name} is set by the gateway itself; leave it out"));
+    }
+    Ok(())
+}
+
+pub(super) fn verb_and_path(text: &str) -> Result<(http::Method, Template), String> {
+    const VERBS: [&str; 6] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"];
+    let (verb, path) = text
+        .split_once(' ')
+        .ok_or_else(|| format!("http = {text:?} must be a verb and a path, like \"POST /v1/refunds\""))?;
+    if !VERBS.contains(&verb) {
+        let hint = nearest(verb, VERBS).map(|v| format!("; did you mean {v}?")).unwrap_or_default();
+        return Err(format!("{verb:?} is not one of {}{hint}", VERBS.join(", ")));
+    }
+    let template = path_template(path.trim())?;
+    Ok((http::Method::from_bytes(verb.as_bytes()).map_err(|e| e.to_string())?, template))
+}
+
+pub(super) fn path_template(path: &str) -> Result<Template, String> {
+    if !path.starts_with('/') {
+        return Err(format!("the path {path:?} must begin with a slash"));
+    }
+    if path.contains(['?', '#']) {
+        return Err(
+            "the path must end before any `?` or `#`; give query parameters as `params` or `query`".into()
+        );
+    }
+    let template = Template::path(path)?;
+    for piece in &template.0 {
+        if let Piece::Text(t) = piece
+            && let Some(c) =
+                t.chars().find(|c| !(c.is_ascii_alphanumeric() || "/-._~!$&'()*+,;=:@%".contains(*c)))
+        {
+            return Err(format!(
+                "the path has {c:?}, which a URL's path can't carry as it is; percent-encode it"
+            ));
+        }
+    }
+    if path.split('/').any(|s| s == "." || s == "..") {
+        return Err("the path has a `.` or `..` segment".into());
+    }
+    Ok(template)
+}
+
+pub(super) fn places(
+    params: &Table<String>,
+    path: &Template,
+    body: BodyKind,
+    keys: Option<&Keys>,
+) -> Result<Vec<(String, Place)>, Wrong> {
+    let mut out = Vec::new();
+    for (name, text) in &params.0 {
+        let (kind, rest) = text.split_once(':').map_or((text.as_str(), None), |(k, r)| (k, Some(r)));
+        let in_path = path.args().any(|a| a == [name.as_str()]);
+        let place = match (kind, rest) {
+            ("path", None) if in_path => Place::Path,
+            ("path", None) => {
+                return wrong(
+                    "params",
+                    format!("`{name}` goes into the path, but the path has no {{{name}}}"),
+                );
+            }
+            _ if in_path => {
+                return wrong("params", format!("`{name}` is part of the path; it can't go elsewhere too"));
+            }
+            ("query", rest) => Place::Query(rest.unwrap_or(name).to_owned()),
+            ("header", Some(header)) => {
+                header_name(header).map_err(|e| ("params", e))?;
+                if matches!(keys, Some(Keys { carrier: Carrier::Header(key), .. }) if key.eq_ignore_ascii_case(header))
+                {
+                    return wrong("params", format!("the header {header} carries the effect key"));
+                }
+                Place::Header(header.to_owned())
+            }
+            ("header", None) => {
+                return wrong("params", format!("`{name}` needs its header: \"header:X-Name\""));
+            }
+            ("body", _) if body == BodyKind::None => {
+                return wrong("params", format!("`{name}` goes into the body, but the request has none"));
+            }
+            ("body", rest) => Place::Body(field_path(rest.unwrap_or(name)).map_err(|e| ("params", e))?),
+            _ => {
+                return wrong(
+                    "params",
+                    format!(
+                        "`{name}` = {text:?}; write \"path\", \"query\", \"query:name\", \"header:X-Name\", \"body\" or \"body:/a/b\""
+                    ),
+                );
+            }
+        };
+        out.push((name.clone(), place));
+    }
+    Ok(out)
+}
+
+pub(super) fn default_input(path: &Template, places: &[(String, Place)]) -> Value {
+    let mut properties = serde_json::Map::new();
+    let mut required = Vec::new();
+    for name in path.args().map(|a| a.join(".")) {
+        properties.insert(name.clone(), json!({"type": "string", "minLength": 1}));
+        required.push(name);
+    }
+    for (name, _) in places.iter().filter(|(_, p)| *p != Place::Path) {
+        properties.insert(name.clone(), json!({}));
+    }
+    json!({"type": "object", "properties": properties, "required": required})
+}
+
+pub(super) fn check_input(input: &Value, path: &Template, places: &[(String, Place)]) -> Result<(), Wrong> {
+    if input.get("type").and_then(Value::as_str) != Some("object") {
+        return wrong("input", "`input` must be a schema with type = \"object\"");
+    }
+    let Some(properties) = input.get("properties").and_then(Value::as_object) else { return Ok(()) };
+    let named = path.args().map(|a| a.join(".")).chain(places.iter().map(|(n, _)| n.clone()));
+    for name in named {
+        if !properties.contains_key(&name) {
+            let hint = nearest(&name, properties.keys().map(String::as_str))
+                .map(|n| format!("; did you mean `{n}`?"))
+                .unwrap_or_default();
+            return wrong(
+                "input",
+                format!("`{name}` has a place in the request, but is not a property of `input`{hint}"),
+            );
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn unique(raw: &RawUnique, policy: &mut Policy) -> Result<Unique, Wrong> {
+    let field = field_path(&raw.field).map_err(|e| ("unique", e))?;
+    check_pointer(&raw.resource_id).map_err(|e| ("unique", e))?;
+    let fetch = raw.fetch.as_deref().map(|text| {
+        let bad = || ("unique", format!("fetch = {text:?} must be like \"GET /v1/refunds/{{resource_id}}\""));
+        let path = text.strip_prefix("GET ").map(str::trim).ok_or_else(bad)?;
+        let (before, after) = path.split_once("{resource_id}").ok_or_else(bad)?;
+        if !before.starts_with('/')
+            || path_template(&format!("{before}x{after}")).is_err()
+            || after.contains('{')
+            || before.contains('{')
+        {
+            return Err(bad());
+        }
+        Ok((before.to_owned(), after.to_owned()))
+    });
+    policy.conflict =
+        vec![Sign { status: raw.conflict_status.unwrap_or(409), code: raw.conflict_code.clone() }];
+    policy.conflict_resource = Some(raw.resource_id.clone());
+    if raw.conflict_code.is_some() && policy.code_at.is_empty() {
+        policy.code_at = ["/error/code", "/error/type", "/code", "/type", "/name"].map(str::to_owned).into();
+    }
+    Ok(Unique { field, fetch: fetch.transpose()? })
+}
+
+pub(super) fn lookup(raw: &RawLookup, own: &Template, verb: &http::Method) -> Result<Lookup, Wrong> {
+    let path = match &raw.http {
+        Some(text) => {
+            let path = text
+                .strip_prefix("GET ")
+                .ok_or_else(|| ("lookup", format!("http = {text:?}: a look-up is a GET")))?;
+            // The holes of a look-up are spelled out; those of a method's path are arguments.
+            Template::value(path.trim()).map_err(|e| ("lookup", e))?
+        }
+        None if verb == http::Method::POST => own.clone(),
+        None => return wrong("lookup", "`lookup` needs http = \"GET /…\""),
+    };
+    match path.0.first() {
+        Some(Piece::Text(t)) if t.starts_with('/') && !t.contains(['?', '#']) => {}
+        _ => return wrong("lookup", "a look-up's path must begin with a slash and end before any `?`"),
+    }
+    let fill = |table: &Table<String>| -> Result<Vec<(String, Template)>, Wrong> {
+        table.0.iter().map(|(n, t)| Ok((n.clone(), Template::value(t).map_err(|e| ("lookup", e))?))).collect()
+    };
+    let (query, matches) = (fill(&raw.query)?, fill(&raw.matches)?);
+    for (pointer, template) in &matches {
+        check_pointer(pointer).map_err(|e| ("lookup", e))?;
+        if template.has_key() && template.args().next().is_some() {
+            return wrong("lookup", "a `match` must hold either {key} or arguments, not both");
+        }
+    }
+    // A provider that ignores an unknown filter answers with every object it has.
+    if !matches.iter().any(|(_, t)| t.has_key()) {
+        return wrong(
+            "lookup",
+            "`match` must compare something with {key} or {marker}, or any object would count as this effect",
+        );
+    }
+    for pointer in raw.items.iter().chain(&raw.more) {
+        check_pointer(pointer).map_err(|e| ("lookup", e))?;
+    }
+    Ok(Lookup {
+        path,
+        query,
+        items: raw.items.clone(),
+        matches,
+        more: raw.more.clone().unwrap_or_else(|| DEFAULT_MORE.into()),
+        visibility_lag: raw.visibility_lag.map(|s| s.0),
+        processing_bound: raw.processing_bound.map(|s: parse::Span| -> Millis { s.0 }),
+    })
+}

@@ -1,0 +1,182 @@
+//! A method: one call of one HTTP API, checked.
+
+use crate::Mode;
+use crate::policy::{Keys, Policy};
+use crate::raw::BodyKind;
+use crate::recovery::{Limits, Origin};
+use crate::template::Template;
+use crate::text::wire_name;
+use ledger::{Millis, Strategy};
+use serde_json::Value;
+use std::sync::Arc;
+
+/// What a call does to the world.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MethodEffect {
+    /// Nothing: no ledger is needed.
+    Read,
+    /// It changes something.
+    Mutating,
+}
+
+/// Where an argument goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    Path,
+    Query(String),
+    Header(String),
+    Body(Vec<String>),
+}
+
+/// What a method shares with its integration.
+#[derive(Clone, Debug)]
+pub(crate) struct Home {
+    pub account: String,
+    pub mode: Mode,
+    /// Scheme, host, port and path prefix, without the last slash.
+    pub base: String,
+    pub headers: Vec<(String, String)>,
+}
+
+/// How the provider is asked for an effect.
+#[derive(Clone, Debug)]
+pub(crate) struct Lookup {
+    pub path: Template,
+    pub query: Vec<(String, Template)>,
+    pub items: Option<String>,
+    pub matches: Vec<(String, Template)>,
+    pub more: String,
+    pub visibility_lag: Option<Millis>,
+    pub processing_bound: Option<Millis>,
+}
+
+/// The field by which the provider refuses a second.
+#[derive(Clone, Debug)]
+pub(crate) struct Unique {
+    pub field: Vec<String>,
+    /// The path of the existing object, around its id; `None`: the method's own path and the id.
+    pub fetch: Option<(String, String)>,
+}
+
+/// Where the effect key is put so that a look-up finds it.
+#[derive(Clone, Debug)]
+pub(crate) enum Marker {
+    Field(Vec<String>),
+    Query(String),
+}
+
+/// One call of one HTTP API. Made by [`crate::Integration::parse`].
+#[derive(Clone, Debug)]
+pub struct Method {
+    pub(crate) home: Arc<Home>,
+    pub(crate) id: String,
+    pub(crate) wire: Option<String>,
+    pub(crate) title: Option<String>,
+    pub(crate) description: String,
+    pub(crate) effect: MethodEffect,
+    pub(crate) verb: http::Method,
+    pub(crate) path: Template,
+    pub(crate) places: Vec<(String, Place)>,
+    pub(crate) body: BodyKind,
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) input: Value,
+    pub(crate) output: Option<Value>,
+    /// Set where the provider honours a key on this verb.
+    pub(crate) keys: Option<(Keys, Origin)>,
+    /// The verbs on which it does, if it does at all.
+    pub(crate) key_methods: Option<Vec<String>>,
+    pub(crate) policy: Policy,
+    pub(crate) lookup: Option<Lookup>,
+    pub(crate) unique: Option<Unique>,
+    pub(crate) marker: Option<Marker>,
+    /// `Some` where the manifest says that repeating changes nothing; inside, the replay horizon if it says one.
+    pub(crate) natural: Option<Option<Millis>>,
+    pub(crate) precheck: bool,
+    pub(crate) declared: Option<Strategy>,
+    pub(crate) limits: Limits,
+    pub(crate) max_response: u64,
+}
+
+impl Method {
+    /// `integration.method`: stable, with dots; for configuration, commands and records.
+    #[must_use]
+    pub fn canonical_id(&self) -> &str {
+        &self.id
+    }
+    /// The tool's name on the wire.
+    #[must_use]
+    pub fn wire_name(&self) -> String {
+        self.wire.clone().unwrap_or_else(|| wire_name(&self.id))
+    }
+    /// The manifest's `name = "…"`, for [`crate::wire_names`].
+    #[must_use]
+    pub fn name_override(&self) -> Option<&str> {
+        self.wire.as_deref()
+    }
+    /// A title for people.
+    #[must_use]
+    pub fn title(&self) -> Option<&str> {
+        self.title.as_deref()
+    }
+    /// What it does, for people and models.
+    #[must_use]
+    pub fn description(&self) -> &str {
+        &self.description
+    }
+    /// Whether it changes anything.
+    #[must_use]
+    pub fn effect(&self) -> MethodEffect {
+        self.effect
+    }
+    /// The JSON Schema of its arguments.
+    #[must_use]
+    pub fn input_schema(&self) -> &Value {
+        &self.input
+    }
+    /// The JSON Schema of its structured result, if declared.
+    #[must_use]
+    pub fn output_schema(&self) -> Option<&Value> {
+        self.output.as_ref()
+    }
+    /// Verb and path as the manifest has them, after the base URL.
+    #[must_use]
+    pub fn http(&self) -> String {
+        use crate::template::Piece;
+        let path: String = self
+            .path
+            .0
+            .iter()
+            .map(|p| match p {
+                Piece::Text(t) => t.clone(),
+                Piece::Key => "{$key}".into(),
+                Piece::Arg(a) => format!("{{{}}}", a.join(".")),
+            })
+            .collect();
+        format!("{} {}{path}", self.verb, self.home.base)
+    }
+    /// Where the effect key travels, in words; `None` if it does not.
+    #[must_use]
+    pub fn key_carrier(&self) -> Option<String> {
+        use crate::policy::Carrier;
+        self.keys.as_ref().map(|(k, _)| match &k.carrier {
+            Carrier::Header(n) => format!("header {n}"),
+            Carrier::Body(p) => format!("body field {}", p.join(".")),
+            Carrier::Query(n) => format!("query parameter {n}"),
+        })
+    }
+    /// How long one read may take.
+    #[must_use]
+    pub fn read_timeout(&self) -> Millis {
+        self.limits.read_timeout
+    }
+    /// The account whose credential is used.
+    #[must_use]
+    pub fn account(&self) -> &str {
+        &self.home.account
+    }
+
+    /// The look-up needs something in the provider's objects that no part of the request puts there.
+    pub(crate) fn lookup_needs_marker(&self) -> bool {
+        self.keys.is_none() && self.marker.is_none() && self.unique.is_none() && !self.path.has_key()
+    }
+}

@@ -1,0 +1,101 @@
+//! What is known of providers: one small file each, compiled in, with its sources.
+
+use crate::error::ConfigError;
+use crate::parse;
+use crate::policy::{RawIdempotency, split};
+use crate::text::nearest;
+use serde::Deserialize;
+
+/// The files, by name.
+const FILES: [(&str, &str); 5] = [
+    ("stripe", include_str!("../presets/stripe.toml")),
+    ("resend", include_str!("../presets/resend.toml")),
+    ("increase", include_str!("../presets/increase.toml")),
+    ("modern_treasury", include_str!("../presets/modern_treasury.toml")),
+    ("none", include_str!("../presets/none.toml")),
+];
+
+/// How a provider treats keys, and where that is written.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Preset {
+    /// Its name in manifests.
+    pub name: String,
+    /// The provider, for people.
+    pub title: String,
+    /// The provider's own pages that it rests on.
+    pub source: Vec<String>,
+    pub(crate) idempotency: RawIdempotency,
+}
+
+impl Preset {
+    /// The names of all presets.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        FILES.iter().map(|(name, _)| *name)
+    }
+
+    /// A preset by name.
+    ///
+    /// # Errors
+    /// No such preset; the nearest is suggested.
+    pub fn named(name: &str) -> Result<Preset, ConfigError> {
+        let Some((_, text)) = FILES.iter().find(|(n, _)| *n == name) else {
+            let hint = match nearest(name, Preset::names()) {
+                Some(near) => format!("did you mean {near:?}?"),
+                None => format!("known: {}", Preset::names().collect::<Vec<_>>().join(", ")),
+            };
+            return Err(ConfigError::new("preset", format!("there is no preset {name:?}; {hint}")));
+        };
+        let file = format!("presets/{name}.toml");
+        let preset: Preset = parse::toml(&file, text)?;
+        split(&preset.idempotency).map_err(|e| ConfigError::new(&file, e))?;
+        Ok(preset)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::policy::{Basis, Carrier, KeyMode};
+    use ledger::Millis;
+
+    #[test]
+    fn every_preset_is_sound_and_says_where_it_is_from() {
+        for name in Preset::names() {
+            let p = Preset::named(name).unwrap();
+            assert_eq!(p.name, name);
+            assert!(!p.source.is_empty() && p.source.iter().all(|s| s.starts_with("https://")), "{name}");
+            let i = &p.idempotency;
+            assert!(i.retention_basis.is_some() && i.caches.is_some() && i.replay.is_some(), "{name}");
+            let definite = i.definite.clone().unwrap();
+            assert!([408, 409, 425, 429].iter().all(|s| !definite.contains(s)), "{name}");
+            assert_eq!(i.mode == Some(KeyMode::None), name == "none");
+        }
+    }
+
+    #[test]
+    fn facts_of_each() {
+        let keys = |name: &str| split(&Preset::named(name).unwrap().idempotency).unwrap().0;
+        let stripe = keys("stripe").unwrap();
+        assert_eq!(stripe.carrier, Carrier::Header("Idempotency-Key".into()));
+        assert_eq!(stripe.replay_for, Some(Millis::secs(23 * 3600)));
+        assert!(stripe.replays_first_answer && stripe.published);
+        assert_eq!(keys("increase").unwrap().replay_for, None);
+        assert!(!keys("modern_treasury").unwrap().replays_first_answer);
+        assert!(keys("none").is_none());
+        assert!(Preset::named("strype").unwrap_err().message.contains("\"stripe\""));
+    }
+
+    #[test]
+    fn what_nobody_published_is_trusted_for_an_hour() {
+        let mut raw = Preset::named("stripe").unwrap().idempotency;
+        raw.retention_basis = Some(Basis::Unpublished);
+        assert_eq!(split(&raw).unwrap().0.unwrap().replay_for, Some(Millis::secs(3600)));
+        raw.retention = None;
+        raw.margin = None;
+        assert!(split(&raw).unwrap().0.unwrap().replay_for.unwrap() < Millis::secs(3600));
+        raw.max_len = Some(35);
+        assert!(split(&raw).unwrap_err().contains("36"));
+    }
+}

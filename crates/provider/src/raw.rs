@@ -1,0 +1,160 @@
+//! A manifest as it is written, before it is checked. Nothing outside this crate sees these.
+
+use crate::parse::{ByMode, Schema, Size, Span, Table, Text};
+use crate::policy::RawIdempotency;
+use ledger::Strategy;
+use serde::Deserialize;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RawManifest {
+    #[serde(rename = "$schema")]
+    pub _schema: Option<String>,
+    pub name: String,
+    pub title: Option<String>,
+    pub description: Option<String>,
+    pub base_url: ByMode<Text>,
+    pub preset: Option<String>,
+    pub account: Option<String>,
+    pub auth: Option<RawAuth>,
+    #[serde(default)]
+    pub headers: Table<String>,
+    #[serde(default)]
+    pub execution_policy: RawExecution,
+    #[serde(default)]
+    pub methods: Table<RawMethod>,
+}
+
+impl From<Text> for String {
+    fn from(t: Text) -> String {
+        t.0
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum RawAuthKind {
+    Bearer,
+    Basic,
+    Header,
+    None,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RawAuth {
+    pub kind: RawAuthKind,
+    pub secret: Option<ByMode<Text>>,
+    pub username: Option<String>,
+    pub header: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct RawExecution {
+    pub idempotency: RawIdempotency,
+    pub retries: RawRetries,
+    pub timeouts: RawTimeouts,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct RawRetries {
+    pub max_sends: Option<u32>,
+    pub initial_backoff: Option<Span>,
+    pub max_backoff: Option<Span>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct RawTimeouts {
+    pub send: Option<Span>,
+    pub read: Option<Span>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum RawEffect {
+    Read,
+    Mutating,
+}
+
+/// What a body is written as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum BodyKind {
+    Json,
+    Form,
+    None,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum RawAnswers {
+    Json,
+    Any,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RawMethod {
+    pub http: String,
+    pub name: Option<String>,
+    pub title: Option<String>,
+    pub description: Option<String>,
+    pub effect: Option<RawEffect>,
+    pub body: Option<BodyKind>,
+    #[serde(default)]
+    pub params: Table<String>,
+    #[serde(default)]
+    pub headers: Table<String>,
+    pub recovery: Option<Strategy>,
+    pub precheck: Option<bool>,
+    pub lookup: Option<RawLookup>,
+    pub unique: Option<RawUnique>,
+    pub marker: Option<RawMarker>,
+    pub natural: Option<RawNatural>,
+    pub answers: Option<RawAnswers>,
+    pub max_response: Option<Size>,
+    pub timeouts: Option<RawTimeouts>,
+    pub retries: Option<RawRetries>,
+    pub input: Option<Schema>,
+    pub output: Option<Schema>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RawLookup {
+    pub http: Option<String>,
+    #[serde(default)]
+    pub query: Table<String>,
+    pub items: Option<String>,
+    #[serde(rename = "match", default)]
+    pub matches: Table<String>,
+    pub more: Option<String>,
+    pub visibility_lag: Option<Span>,
+    pub processing_bound: Option<Span>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RawUnique {
+    pub field: String,
+    pub conflict_status: Option<u16>,
+    pub conflict_code: Option<String>,
+    pub resource_id: String,
+    pub fetch: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RawMarker {
+    pub field: Option<String>,
+    pub query: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct RawNatural {
+    pub replay_horizon: Option<Span>,
+}
