@@ -1,0 +1,400 @@
+//! `doctor`: configuration, store, clock, disk, permissions, secrets, and whether the retentions agree: what is
+//! wrong and how to mend it. Nothing is changed.
+
+use super::fail::{Done, USAGE};
+use super::out::Out;
+use super::place::Place;
+use crate::config::{Auth, Config, show_duration, show_size};
+use crate::run::{Core, Loaded, Operator, Use, load};
+use ledger::Millis;
+use provider::MethodEffect;
+use serde_json::{Value, json};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    place: Place,
+    /// How long your callers may retry: the ledger must remember longer
+    #[arg(long, value_name = "TIME", default_value = "24h", value_parser = provider::parse_duration)]
+    retry_horizon: Millis,
+}
+
+/// How bad a finding is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Level {
+    Good,
+    Warning,
+    Error,
+}
+
+impl Level {
+    fn word(self) -> &'static str {
+        match self {
+            Level::Good => "ok",
+            Level::Warning => "warning",
+            Level::Error => "error",
+        }
+    }
+}
+
+struct Finding {
+    level: Level,
+    about: String,
+    what: String,
+    mend: Option<String>,
+}
+
+#[derive(Default)]
+struct Report(Vec<Finding>);
+
+impl Report {
+    fn good(&mut self, about: &str, what: impl Into<String>) {
+        self.0.push(Finding { level: Level::Good, about: about.into(), what: what.into(), mend: None });
+    }
+    fn warn(&mut self, about: &str, what: impl Into<String>, mend: &str) {
+        self.0.push(Finding {
+            level: Level::Warning,
+            about: about.into(),
+            what: what.into(),
+            mend: Some(mend.into()),
+        });
+    }
+    fn error(&mut self, about: &str, what: impl Into<String>, mend: &str) {
+        self.0.push(Finding {
+            level: Level::Error,
+            about: about.into(),
+            what: what.into(),
+            mend: Some(mend.into()),
+        });
+    }
+}
+
+pub(super) async fn run(args: Args, out: &Out) -> Done {
+    let mut report = Report::default();
+    match args.place.load() {
+        Err(e) => {
+            for p in &e.problems {
+                report.error(
+                    "configuration",
+                    p.to_string(),
+                    "mend the file; `counterfoil init` writes a commented one elsewhere to compare with",
+                );
+            }
+        }
+        Ok(config) => {
+            report.good(
+                "configuration",
+                if config.file.is_some() { config.shown() } else { "none: sandbox mode".into() },
+            );
+            check(&config, args.retry_horizon, &mut report).await;
+        }
+    }
+    let errors = report.0.iter().filter(|f| f.level == Level::Error).count();
+    let warnings = report.0.iter().filter(|f| f.level == Level::Warning).count();
+    let findings: Vec<Value> = report
+        .0
+        .iter()
+        .map(|f| json!({ "level": f.level.word(), "about": f.about, "what": f.what, "mend": f.mend }))
+        .collect();
+    out.document(&json!({ "findings": findings, "errors": errors, "warnings": warnings }));
+    let width = report.0.iter().map(|f| f.about.len()).max().unwrap_or(0);
+    for f in &report.0 {
+        let word = match f.level {
+            Level::Good => out.good("ok     "),
+            Level::Warning => out.bold("warning"),
+            Level::Error => out.bad("error  "),
+        };
+        out.say(format!("{word}  {:<width$}  {}", f.about, f.what));
+        if let Some(mend) = &f.mend {
+            out.say(format!("{:<1$}{2}", "", width + 11, out.dim(mend)));
+        }
+    }
+    out.say("");
+    out.say(format!("{errors} error{}, {warnings} warning{}", plural(errors), plural(warnings)));
+    Ok(if errors > 0 { USAGE } else { 0 })
+}
+
+fn plural(n: usize) -> &'static str {
+    if n == 1 { "" } else { "s" }
+}
+
+async fn check(config: &Config, horizon: Millis, report: &mut Report) {
+    match load(config, config.sandbox) {
+        Err(e) => {
+            for p in &e.problems {
+                report.error("integrations", p.to_string(), "mend the manifest");
+            }
+        }
+        Ok(loaded) => integrations(config, &loaded, horizon, report).await,
+    }
+    server(config, report);
+    directory(config, report);
+    store(config, report).await;
+    if let Some(at) = config.sandbox {
+        if crate::run::sandbox_answers(at).await {
+            report.good("sandbox", format!("a sandbox provider answers at {at}"));
+        } else {
+            report.good("sandbox", format!("no sandbox provider answers at {at} now; `serve` starts one"));
+        }
+    }
+}
+
+async fn integrations(config: &Config, loaded: &Loaded, horizon: Millis, report: &mut Report) {
+    let methods: usize = loaded.integrations.iter().map(|i| i.methods().len()).sum();
+    report.good("integrations", format!("{} with {methods} methods", loaded.integrations.len()));
+    if methods == 0 {
+        report.warn(
+            "integrations",
+            "nothing can be called",
+            "name a manifest in [[integration]], or add [sandbox]",
+        );
+    }
+    for e in &loaded.missing {
+        report.error(
+            "secrets",
+            e.to_string(),
+            "set it where the manifest says; calls of this account fail before they send",
+        );
+    }
+    if loaded.missing.is_empty() {
+        report.good("secrets", "all resolve");
+    }
+    // Every setting decided, as `serve` would: what can't work shows here.
+    let core = match Core::open(config.clone(), Use::Catalog).await {
+        Ok(core) => core,
+        Err(e) => {
+            for line in e.to_string().lines() {
+                report.error("tools", line, "mend [tools] or the manifest");
+            }
+            return;
+        }
+    };
+    let catalog = core.gateway.catalog();
+    for integration in &loaded.integrations {
+        for m in integration.methods().iter().filter(|m| m.effect() == MethodEffect::Mutating) {
+            let Some(entry) = catalog.find(m.canonical_id()) else { continue };
+            tool(m.canonical_id(), &entry.body.safety(), &entry.settings.policy, horizon, report);
+        }
+    }
+}
+
+/// Three retentions must agree: the caller's retry horizon, the ledger's, the provider's.
+fn tool(id: &str, safety: &Value, policy: &ledger::OperationPolicy, horizon: Millis, report: &mut Report) {
+    let strategy = safety["recovery"]["value"].as_str().unwrap_or("none");
+    if policy.retention < horizon {
+        report.error(
+            id,
+            format!("the ledger forgets after {}, callers may retry for {}", show_duration(policy.retention), show_duration(horizon)),
+            "lengthen retention in [ledger] or [tools], or say how long your callers retry with --retry-horizon",
+        );
+    }
+    match strategy {
+        "none" => report.warn(
+            id,
+            "nothing is known of its provider: an unclear outcome is in doubt at once",
+            "set recovery in [tools], or describe keys or a look-up in the manifest",
+        ),
+        "confirm" => report.warn(
+            id,
+            "a person decides every unclear outcome",
+            "set recovery to something the provider supports, if it supports anything",
+        ),
+        _ => {
+            let until = safety["replayForMs"]["value"].as_i64().map(Millis);
+            let span = until.map_or("for ever".to_owned(), |m| format!("for {}", show_duration(m)));
+            let send = safety["sendTimeoutMs"]["value"].as_i64().map_or(Millis::secs(10), Millis);
+            match until {
+                Some(until) if until.0 <= policy.timeout.0.saturating_add(send.0) => report.warn(
+                    id,
+                    format!("{strategy}: replays are safe {span} only, hardly longer than one attempt ({})", show_duration(policy.timeout)),
+                    "shorten timeout, or say in the manifest how long the provider really remembers (retention, margin)",
+                ),
+                _ => report.good(id, format!("{strategy}: replays {span}, kept {} after the end", show_duration(policy.retention))),
+            }
+            if strategy == "key" && until.is_some() && safety["replayForMs"]["published"] == false {
+                report.warn(id, "the provider has not published how long it remembers keys", "replays stop early for safety; say in the manifest what you know (retention, retention_basis)");
+            }
+        }
+    }
+}
+
+fn server(config: &Config, report: &mut Report) {
+    let listen = config.server.listen;
+    match config.auth {
+        Auth::None => report.good("server", format!("{listen}, nobody is asked (loopback only)")),
+        Auth::ApiKey => report.good("server", format!("{listen}, API keys")),
+    }
+    if let (Auth::None, Some(url)) = (config.auth, &config.server.public_url)
+        && url.scheme() == "https"
+    {
+        report.error(
+            "server",
+            format!("{url} is public and nobody is asked who they are"),
+            "set mode = \"api-key\" in [auth], or take public_url out",
+        );
+    }
+    if config.auth == Auth::ApiKey
+        && !listen.ip().is_loopback()
+        && config.server.allowed_hosts.is_empty()
+        && config.server.public_url.is_none()
+    {
+        report.warn(
+            "server",
+            "no Host but this machine's loopback is allowed, so callers from outside are refused",
+            "name them in allowed_hosts",
+        );
+    }
+}
+
+fn directory(config: &Config, report: &mut Report) {
+    let dir = config.ledger.directory();
+    let Ok(meta) = std::fs::metadata(dir) else {
+        report.good("directory", format!("{} is not there yet; `serve` makes it", dir.display()));
+        return;
+    };
+    let mode = meta.permissions().mode() & 0o777;
+    if mode & 0o077 != 0 {
+        report.warn(
+            "directory",
+            format!("other users can enter {} (mode {mode:03o})", dir.display()),
+            "chmod 700 it: the ledger holds what was asked and answered",
+        );
+    } else {
+        report.good("directory", format!("{} (mode {mode:03o})", dir.display()));
+    }
+    if let Ok(own) = std::fs::metadata("/proc/self")
+        && own.uid() != meta.uid()
+        && own.uid() != 0
+    {
+        report.error(
+            "directory",
+            format!("{} belongs to another user", dir.display()),
+            "run as that user, or chown it",
+        );
+    }
+    if let Ok(db) = std::fs::metadata(&config.ledger.path)
+        && db.permissions().mode() & 0o077 != 0
+    {
+        report.error(
+            "ledger",
+            "other users can read the database, which holds the ledger's secret",
+            "chmod 600 it",
+        );
+    }
+}
+
+async fn store(config: &Config, report: &mut Report) {
+    if let Some(operator) = Operator::find(config.ledger.directory()).await {
+        match operator.get("/v1/status").await {
+            Ok((status, body)) if status.is_success() => {
+                report.good(
+                    "ledger",
+                    format!(
+                        "in use by process {} (version {})",
+                        body["pid"],
+                        body["version"].as_str().unwrap_or("?")
+                    ),
+                );
+                if body["version"] != env!("CARGO_PKG_VERSION") {
+                    report.warn(
+                        "ledger",
+                        "the running process is of another version than this program",
+                        "restart it",
+                    );
+                }
+                figures(&body, report);
+            }
+            Ok((status, body)) => {
+                report.error("ledger", format!("the running process answered {status}: {body}"), "restart it")
+            }
+            Err(e) => report.error("ledger", e.to_string(), "restart the process"),
+        }
+        return;
+    }
+    if !config.ledger.path.exists() {
+        report.good("ledger", "not there yet; `serve` makes it");
+        return;
+    }
+    match Core::open(config.clone(), Use::Read).await {
+        Err(e) => report.error("ledger", e.to_string(), "see the message"),
+        Ok(core) => {
+            match core.operator().get("/v1/status").await {
+                Ok((status, body)) if status.is_success() => {
+                    report.good("ledger", "opens, and no process holds it");
+                    let kept = core.gateway.ledger().store().identity().name.clone();
+                    if kept != config.server.name {
+                        report.warn(
+                            "ledger",
+                            format!(
+                                "it was made as {kept:?} and keeps that name; the configuration says {:?}",
+                                config.server.name
+                            ),
+                            "effect keys depend on the ledger's own name: set name back",
+                        );
+                    }
+                    figures(&body, report);
+                }
+                Ok((_, body)) => {
+                    report.error("ledger", format!("it can't be read: {body}"), "see the message")
+                }
+                Err(e) => report.error("ledger", e.to_string(), "see the message"),
+            }
+            if let Err(e) = core.close().await {
+                report.error("ledger", e.to_string(), "look at the disk");
+            }
+        }
+    }
+}
+
+fn figures(status: &Value, report: &mut Report) {
+    let store = &status["store"];
+    let free = store["free_bytes"].as_u64().unwrap_or(0);
+    let size = show_size(store["bytes"].as_u64().unwrap_or(0));
+    if store["disk_low"] == true {
+        report.error(
+            "disk",
+            format!("{} free: new operations are refused", show_size(free)),
+            "free some space",
+        );
+    } else {
+        report.good(
+            "disk",
+            format!("{} free, the ledger takes {size}; schema {}", show_size(free), store["schema"]),
+        );
+    }
+    if let Some(step) = status["clockStep"].as_str() {
+        report.warn(
+            "clock",
+            format!("the wall clock was set back; the ledger noticed, its step is at {step}"),
+            "keep the clock synchronised; replays of older intents have ended",
+        );
+    } else {
+        report.good("clock", "never set back");
+    }
+    let commits = store["commits"].as_u64().unwrap_or(0);
+    if commits > 0 {
+        let mean = store["commit_us"].as_u64().unwrap_or(0) / commits;
+        if mean > 100_000 {
+            report.warn(
+                "disk",
+                format!("a commit takes {} ms on average", mean / 1000),
+                "put the ledger on a faster disk",
+            );
+        }
+    }
+    let count = |group: &str, word: &str| status[group][word].as_u64().unwrap_or(0);
+    let waiting = count("operations", "in_doubt") + count("operations", "input_required");
+    if waiting > 0 {
+        report.warn(
+            "operations",
+            format!("{waiting} wait for somebody's decision"),
+            "`counterfoil ops list --state in_doubt`, then `ops show` and `ops resolve`",
+        );
+    }
+    let undelivered = count("deliveries", "undelivered");
+    if undelivered > 0 {
+        report
+            .good("operations", format!("{undelivered} results that nobody fetched yet; a retry gets them"));
+    }
+}

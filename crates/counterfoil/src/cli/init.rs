@@ -1,0 +1,68 @@
+//! `init`: a commented configuration and folders. Nothing that is there is ever overwritten.
+
+use super::fail::{Done, Fail};
+use super::out::Out;
+use serde_json::json;
+use std::io::{ErrorKind, Write as _};
+use std::path::{Path, PathBuf};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Mode {
+    Sandbox,
+    Production,
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// For trying things out with the sandbox provider, or for real providers
+    #[arg(long, value_enum, default_value = "sandbox")]
+    mode: Mode,
+    /// Where; made if it isn't there
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    dir: PathBuf,
+}
+
+const SANDBOX: &str = include_str!("templates/sandbox.toml");
+const PRODUCTION: &str = include_str!("templates/production.toml");
+const MANIFEST: &str = include_str!("templates/manifest.toml");
+const IGNORE: &str = ".counterfoil/\n*.secret\n";
+
+pub(super) fn run(args: &Args, out: &Out) -> Done {
+    let config = match args.mode {
+        Mode::Sandbox => SANDBOX,
+        Mode::Production => PRODUCTION,
+    };
+    let files =
+        [(crate::config::FILE, config), ("integrations/example.toml", MANIFEST), (".gitignore", IGNORE)];
+    let mut written = Vec::new();
+    let mut kept = Vec::new();
+    for (name, text) in files {
+        let path = args.dir.join(name);
+        match write(&path, text) {
+            Ok(()) => {
+                out.say(format!("  written  {}", path.display()));
+                written.push(name);
+            }
+            Err(e) if e.kind() == ErrorKind::AlreadyExists => {
+                out.say(format!("  kept     {}  (it was there)", path.display()));
+                kept.push(name);
+            }
+            Err(e) => return Err(Fail::usage(format!("{} can't be written: {e}", path.display()))),
+        }
+    }
+    out.document(&json!({ "directory": args.dir.display().to_string(), "written": written, "kept": kept }));
+    out.say("");
+    out.say(match args.mode {
+        Mode::Sandbox => "Next: `counterfoil serve`, then `counterfoil methods`.",
+        Mode::Production => "Next: describe your provider in integrations/, name it in counterfoil.toml, then `counterfoil doctor` and `counterfoil api-keys create --principal NAME`.",
+    });
+    Ok(0)
+}
+
+fn write(path: &Path, text: &str) -> std::io::Result<()> {
+    if let Some(dir) = path.parent() {
+        std::fs::create_dir_all(dir)?;
+    }
+    let mut file = std::fs::OpenOptions::new().write(true).create_new(true).open(path)?;
+    file.write_all(text.as_bytes())
+}

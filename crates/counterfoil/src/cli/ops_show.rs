@@ -1,0 +1,113 @@
+//! Operations for people.
+
+use super::out::{Out, pretty};
+use gateway::view::OperationView;
+
+/// The head of the list.
+pub(super) const HEAD: [&str; 6] = ["OPERATION", "STATE", "DELIVERY", "METHOD", "OPENED", "EFFECTS"];
+
+/// A row of the list.
+pub(super) fn row(op: &OperationView) -> Vec<String> {
+    let state = if op.is_error { format!("{} (error)", op.state) } else { op.state.clone() };
+    vec![op.id.clone(), state, op.delivery.clone(), op.tool.clone(), op.created_at.clone(), effects(op)]
+}
+
+fn effects(op: &OperationView) -> String {
+    let one = |e: &gateway::view::EffectView| {
+        format!("{} ({} send{})", e.state, e.sends, if e.sends == 1 { "" } else { "s" })
+    };
+    op.effects.iter().map(one).collect::<Vec<_>>().join(", ")
+}
+
+/// One line, for following.
+pub(super) fn line(out: &Out, op: &OperationView) -> String {
+    let state = match op.state.as_str() {
+        "completed" if !op.is_error => out.good(&op.state),
+        "in_doubt" | "input_required" => out.bad(&op.state),
+        _ => op.state.clone(),
+    };
+    let why = op.reason.as_ref().map(|r| format!(": {r}")).unwrap_or_default();
+    format!(
+        "{} {state}{why}  {}  attempt {}  {}  delivery {}",
+        op.id,
+        op.tool,
+        op.attempt,
+        effects(op),
+        op.delivery
+    )
+}
+
+/// Everything about one.
+pub(super) fn whole(out: &Out, op: &OperationView) {
+    out.say(line(out, op));
+    out.say("");
+    let say = |name: &str, value: &str| out.say(format!("{name:<12} {value}"));
+    say("method", &op.tool);
+    say("principal", &op.principal);
+    say("mode", &op.mode);
+    if let Some(key) = &op.key {
+        say("key", key);
+    }
+    say("opened", &op.created_at);
+    if let Some(at) = &op.ended_at {
+        say("ended", at);
+    }
+    say("delivery", &format!("{} since {}", op.delivery, op.delivery_at));
+    if op.joined > 0 {
+        say("joined by", &format!("{} further call{}", op.joined, if op.joined == 1 { "" } else { "s" }));
+    }
+    for e in &op.effects {
+        out.say("");
+        out.say(format!("{} {}  {}", out.bold("effect"), e.name, e.summary));
+        let say = |name: &str, value: &str| out.say(format!("  {name:<12} {value}"));
+        say("state", &e.state);
+        say("key", &e.key);
+        say("recovery", &format!("{}: {}", e.strategy, e.promise));
+        say("intended", &e.intended_at);
+        say("sends", &format!("{} ({} unresolved), {} look-ups", e.sends, e.unresolved, e.looks));
+        if let Some(until) = &e.replay_until {
+            say("replays", &format!("safe until {until}"));
+        }
+        if !e.why.is_empty() {
+            say("last seen", &e.why);
+        }
+        if let Some(intent) = &e.intent {
+            out.say(out.dim("  request"));
+            out.say(indent(&super::request::text(intent, &e.key)));
+        }
+        if let Some(receipt) = &e.receipt {
+            out.say(out.dim("  receipt"));
+            out.say(indent(&pretty(receipt)));
+        }
+    }
+    for d in &op.decisions {
+        out.say("");
+        out.say(format!("{} {} by {}: {}", out.bold("decision"), d.at, d.by, d.what));
+    }
+    if let Some(result) = &op.result {
+        out.say("");
+        out.say(out.bold("result"));
+        out.say(indent(&pretty(result)));
+    }
+    if op.state == "in_doubt" || op.state == "input_required" {
+        out.say("");
+        out.say("Look at the provider, then decide:");
+        out.say(format!("  counterfoil ops resolve {} --applied --by NAME       it happened", op.id));
+        out.say(format!(
+            "  counterfoil ops resolve {} --not-applied --by NAME   it did not, and will not",
+            op.id
+        ));
+        out.say(format!(
+            "  counterfoil ops resolve {} --send-again --by NAME    send the recorded request once more",
+            op.id
+        ));
+        out.say(format!(
+            "  counterfoil ops retry {}                             ask the provider again",
+            op.id
+        ));
+    }
+}
+
+fn indent(text: &str) -> String {
+    text.lines().map(|l| format!("    {l}")).collect::<Vec<_>>().join("\n")
+}

@@ -1,0 +1,100 @@
+//! What a command says: to people or to programs, never both on stdout.
+
+use super::fail::Fail;
+use serde_json::{Value, json};
+use std::io::{IsTerminal as _, Write as _};
+
+/// Where answers go.
+pub(super) struct Out {
+    json: bool,
+    colour: bool,
+}
+
+impl Out {
+    pub fn new(json: bool) -> Out {
+        let allowed = std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
+        Out { json, colour: !json && allowed && std::io::stdout().is_terminal() }
+    }
+
+    pub fn is_json(&self) -> bool {
+        self.json
+    }
+
+    /// A line for people; nothing with `--json`. Someone who stops reading (`| head`) is no fault.
+    pub fn say(&self, text: impl AsRef<str>) {
+        if !self.json {
+            let _ = writeln!(std::io::stdout(), "{}", text.as_ref());
+        }
+    }
+
+    /// The one document for programs; nothing without `--json`.
+    pub fn document(&self, value: &Value) {
+        if self.json {
+            let mut stdout = std::io::stdout().lock();
+            let _ = writeln!(stdout, "{value}");
+            let _ = stdout.flush();
+        }
+    }
+
+    pub fn bold(&self, text: &str) -> String {
+        self.paint("1", text)
+    }
+    pub fn dim(&self, text: &str) -> String {
+        self.paint("2", text)
+    }
+    pub fn good(&self, text: &str) -> String {
+        self.paint("32", text)
+    }
+    pub fn bad(&self, text: &str) -> String {
+        self.paint("31", text)
+    }
+
+    fn paint(&self, code: &str, text: &str) -> String {
+        if self.colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+
+    /// Says why the command failed: to people on stderr, to programs on stdout too.
+    pub fn failed(&self, fail: &Fail) {
+        if self.json {
+            let mut error = json!({ "kind": fail.kind, "message": fail.message });
+            if let Some(detail) = &fail.detail {
+                error["detail"] = (**detail).clone();
+            }
+            self.document(&json!({ "error": error, "exitCode": fail.code }));
+        }
+        let _ = writeln!(std::io::stderr(), "counterfoil: {}", fail.message);
+    }
+
+    /// Rows in columns, two blanks apart.
+    pub fn table(&self, head: &[&str], rows: &[Vec<String>]) {
+        if self.json {
+            return;
+        }
+        let mut widths: Vec<usize> = head.iter().map(|h| h.chars().count()).collect();
+        for row in rows {
+            for (w, cell) in widths.iter_mut().zip(row) {
+                *w = (*w).max(cell.chars().count());
+            }
+        }
+        let line = |cells: &[String]| {
+            let mut text = String::new();
+            for (i, (cell, w)) in cells.iter().zip(&widths).enumerate() {
+                text.push_str(cell);
+                if i + 1 < cells.len() {
+                    text.push_str(&" ".repeat(w - cell.chars().count() + 2));
+                }
+            }
+            text.trim_end().to_owned()
+        };
+        let head: Vec<String> = head.iter().map(|h| (*h).to_owned()).collect();
+        self.say(self.dim(&line(&head)));
+        for row in rows {
+            self.say(line(row));
+        }
+    }
+}
+
+/// JSON for people.
+pub(super) fn pretty(value: &Value) -> String {
+    serde_json::to_string_pretty(value).unwrap_or_default()
+}

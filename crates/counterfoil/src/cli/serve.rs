@@ -1,0 +1,103 @@
+//! `serve`: the gateway, until it is told to stop.
+
+use super::fail::{Done, Fail, UNAVAILABLE};
+use super::out::Out;
+use super::place::Place;
+use super::ready;
+use crate::run::{Running, Server};
+use std::net::SocketAddr;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    place: Place,
+    /// The address of the MCP endpoint; port 0 picks a free one [default: the configuration's, else 127.0.0.1:8600]
+    #[arg(long, value_name = "ADDR")]
+    listen: Option<SocketAddr>,
+}
+
+impl Args {
+    fn config(&self) -> Result<crate::config::Config, crate::config::ConfigError> {
+        let mut config = self.place.load()?;
+        if let Some(listen) = self.listen {
+            config.set_listen(listen)?;
+        }
+        Ok(config)
+    }
+}
+
+pub(super) async fn run(args: Args, out: &Out) -> Done {
+    let config = args.config()?;
+    // From here on a signal is a wish to end in order, also while starting.
+    let listen =
+        |kind| signal(kind).map_err(|e| Fail::unavailable(format!("signals can't be received: {e}")));
+    let mut stop = [listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?];
+    let mut reload = listen(SignalKind::hangup())?;
+    let running = tokio::select! {
+        started = Server::start(config) => started?,
+        () = any(&mut stop) => return Ok(0),
+    };
+    if out.is_json() {
+        out.document(&ready::document(&running));
+    } else {
+        ready::say(out, &running, &program());
+    }
+    tracing::info!(
+        endpoint = running.endpoint(),
+        mode = running.config().mode.as_str(),
+        auth = running.config().auth.word(),
+        "ready"
+    );
+    loop {
+        tokio::select! {
+            () = any(&mut stop) => break,
+            _ = reload.recv() => reload_from(&args, &running),
+            failed = running.failed() => {
+                // Nothing is written any more, so there is nothing to wait for: what is under way is taken up by
+                // the next start, and answers that would leave now could not be kept.
+                out.failed(&Fail::from(failed));
+                std::process::exit(i32::from(UNAVAILABLE));
+            }
+        }
+    }
+    tracing::info!("stopping: no new calls; those under way have 30 s to end (a second signal ends at once)");
+    tokio::select! {
+        ended = running.shutdown() => ended?,
+        () = any(&mut stop) => {
+            tracing::warn!("stopped at once; what was under way is taken up by the next start");
+            std::process::exit(i32::from(UNAVAILABLE));
+        }
+    }
+    tracing::info!("stopped");
+    Ok(0)
+}
+
+async fn any(signals: &mut [Signal; 2]) {
+    let [a, b] = signals;
+    tokio::select! {
+        _ = a.recv() => {}
+        _ = b.recv() => {}
+    }
+}
+
+/// A file that can't be used leaves the running configuration in place.
+fn reload_from(args: &Args, running: &Running) {
+    let done = args.config().map_err(crate::Error::from).and_then(|config| running.reload(&config));
+    match done {
+        Ok(fixed) if fixed.is_empty() => tracing::info!("configuration reloaded"),
+        Ok(fixed) => tracing::warn!(
+            restart_for = fixed.join(", "),
+            "configuration reloaded; some of it takes a restart"
+        ),
+        Err(e) => tracing::error!("the configuration was not reloaded, the running one stays in place: {e}"),
+    }
+}
+
+/// How this program is called, for lines to paste.
+pub(super) fn program() -> String {
+    let name = std::env::args().next().unwrap_or_default();
+    let plain = !name.is_empty()
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '/' | '.' | '-' | '_'));
+    if plain { name } else { "counterfoil".into() }
+}

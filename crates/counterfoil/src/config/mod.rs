@@ -1,0 +1,254 @@
+//! `counterfoil.toml`, read once into types that can't be wrong.
+//!
+//! What it promises: unknown keys, wrong types and impossible combinations are refused, all at once, each with
+//! file, line, column and what to do; settings that this version has no use for are refused too, so that nothing
+//! that is written is silently without effect; nothing reads the environment later. Defaults are those of the
+//! reference. `COUNTERFOIL__SECTION__KEY` in the environment overrides a key of `[server]`, `[ledger]`, `[auth]`,
+//! `[lists]`, `[defaults]`, `[alerts]` or `[sandbox]`. A secret is named, `${env:NAME}` or `${file:PATH}`, never written.
+
+mod environment;
+mod error;
+mod node;
+mod sections;
+mod tools;
+mod values;
+
+pub use error::{At, ConfigError, Problem};
+pub(crate) use node::nearest;
+pub use tools::{Defaults, Set, ToolConfig};
+pub use values::{Webhook, parse_size, show_duration, show_size};
+
+use ledger::Millis;
+use provider::Mode;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+/// The default address of the MCP endpoint.
+pub const LISTEN: &str = "127.0.0.1:8600";
+/// The default address of the sandbox provider.
+pub const SANDBOX_LISTEN: &str = "127.0.0.1:8690";
+/// The default data directory, relative to the configuration or the working directory.
+pub const DATA: &str = ".counterfoil";
+/// The configuration that is looked for when none is named.
+pub const FILE: &str = "counterfoil.toml";
+/// The largest configuration or manifest that is read, in bytes.
+pub const MAX_FILE: u64 = 4 << 20;
+
+/// The whole configuration.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// The file it came from; none in sandbox mode without a file.
+    pub file: Option<PathBuf>,
+    /// Which of a manifest's base URLs and credentials are used.
+    pub mode: Mode,
+    /// `[server]`.
+    pub server: Server,
+    /// `[ledger]`.
+    pub ledger: LedgerConfig,
+    /// `[auth]`.
+    pub auth: Auth,
+    /// `[lists] ttl`: how long clients may keep a list.
+    pub lists_ttl: Millis,
+    /// `[defaults]`.
+    pub defaults: Defaults,
+    /// `[[integration]]`, in their order.
+    pub integrations: Vec<IntegrationRef>,
+    /// `[tools."id"]`, in their order.
+    pub tools: Vec<ToolConfig>,
+    /// `[alerts] webhook`: where alerts are posted.
+    pub webhook: Option<Webhook>,
+    /// `[sandbox]`: the bundled provider is mounted; its address.
+    pub sandbox: Option<SocketAddr>,
+}
+
+/// `[server]`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Server {
+    /// The name a new ledger gets: part of every effect key.
+    pub name: String,
+    /// The address of the MCP endpoint; port 0 picks a free one.
+    pub listen: SocketAddr,
+    /// The path of the MCP endpoint.
+    pub path: String,
+    /// How clients reach it from outside.
+    pub public_url: Option<url::Url>,
+    /// `Host` names beyond loopback.
+    pub allowed_hosts: Vec<String>,
+    /// `Origin` values beyond the endpoint's own.
+    pub allowed_origins: Vec<String>,
+    /// The largest request body, in bytes.
+    pub max_body: usize,
+}
+
+/// `[ledger]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LedgerConfig {
+    /// The SQLite database.
+    pub path: PathBuf,
+    /// How long a silent replica counts as alive. An SQLite ledger has one process and needs none.
+    pub lease: Millis,
+    /// How long operations are kept after their end, unless their tool says otherwise.
+    pub retention: Millis,
+}
+
+impl LedgerConfig {
+    /// The directory of the ledger, its lock and its control socket.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        match self.path.parent() {
+            Some(dir) if !dir.as_os_str().is_empty() => dir,
+            _ => Path::new("."),
+        }
+    }
+}
+
+/// `[auth] mode`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Auth {
+    /// Nobody is asked; loopback only.
+    None,
+    /// A key in `Authorization: Bearer`.
+    ApiKey,
+}
+
+impl Auth {
+    /// The word in the file.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Auth::None => "none",
+            Auth::ApiKey => "api-key",
+        }
+    }
+}
+
+/// `[[integration]]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IntegrationRef {
+    /// Its name, which the manifest's must equal.
+    pub name: String,
+    /// The manifest, resolved against the configuration's directory.
+    pub manifest: PathBuf,
+    /// Where it is named.
+    pub at: At,
+}
+
+impl Config {
+    /// Sandbox mode without a file: the defaults, the bundled provider mounted, data in `data`.
+    #[must_use]
+    pub fn sandbox(data: &Path) -> Config {
+        Config {
+            file: None,
+            mode: Mode::Sandbox,
+            server: Server {
+                name: "counterfoil".into(),
+                listen: SocketAddr::from(([127, 0, 0, 1], 8600)),
+                path: "/mcp".into(),
+                public_url: None,
+                allowed_hosts: Vec::new(),
+                allowed_origins: Vec::new(),
+                max_body: 4 << 20,
+            },
+            ledger: LedgerConfig {
+                path: data.join("ledger.db"),
+                lease: Millis::secs(15),
+                retention: Millis::secs(7 * 86_400),
+            },
+            auth: Auth::None,
+            lists_ttl: Millis::secs(300),
+            defaults: Defaults::default(),
+            integrations: Vec::new(),
+            tools: Vec::new(),
+            webhook: None,
+            sandbox: Some(SocketAddr::from(([127, 0, 0, 1], 8690))),
+        }
+    }
+
+    /// Reads a file, with the process's environment over it.
+    ///
+    /// # Errors
+    /// [`ConfigError`]: everything that is wrong.
+    pub fn load(file: &Path) -> Result<Config, ConfigError> {
+        let shown = file.display().to_string();
+        let text = read_file(file).map_err(|why| ConfigError::one(&shown, At::Nowhere, why))?;
+        Config::parse(file, &text, std::env::vars_os())
+    }
+
+    /// Reads the text of a file. `file` names it in messages and is what relative paths start from; `environment`
+    /// may hold overrides.
+    ///
+    /// # Errors
+    /// [`ConfigError`]: everything that is wrong.
+    pub fn parse<K, V>(
+        file: &Path,
+        text: &str,
+        environment: impl IntoIterator<Item = (K, V)>,
+    ) -> Result<Config, ConfigError>
+    where
+        K: Into<std::ffi::OsString>,
+        V: Into<std::ffi::OsString>,
+    {
+        let shown = file.display().to_string();
+        let mut entries = node::parse(&shown, text)?;
+        let faults = node::Faults::new(&shown);
+        let environment = environment::Environment::new(environment);
+        environment.overlay(&mut entries, &faults);
+        let config = sections::read(file, &entries, &environment, &faults);
+        faults.into_result()?;
+        Ok(config)
+    }
+
+    /// Sandbox mode without a file, with the environment over it.
+    ///
+    /// # Errors
+    /// [`ConfigError`]: what is wrong in the environment.
+    pub fn sandbox_with_environment<K, V>(
+        environment: impl IntoIterator<Item = (K, V)>,
+    ) -> Result<Config, ConfigError>
+    where
+        K: Into<std::ffi::OsString>,
+        V: Into<std::ffi::OsString>,
+    {
+        let mut config = Config::parse(Path::new("(no configuration)"), "[sandbox]\n", environment)?;
+        config.file = None;
+        Ok(config)
+    }
+
+    /// Moves the ledger to another directory.
+    pub fn set_data(&mut self, data: &Path) {
+        self.ledger.path = data.join("ledger.db");
+    }
+
+    /// Moves the MCP endpoint.
+    ///
+    /// # Errors
+    /// An address beyond loopback without authentication.
+    pub fn set_listen(&mut self, listen: SocketAddr) -> Result<(), ConfigError> {
+        if let Some(why) = sections::exposed(listen, self.auth) {
+            return Err(ConfigError::one("--listen", At::Nowhere, why));
+        }
+        self.server.listen = listen;
+        Ok(())
+    }
+
+    /// How the configuration is named in messages.
+    #[must_use]
+    pub fn shown(&self) -> String {
+        self.file.as_ref().map_or_else(|| "(no configuration)".into(), |f| f.display().to_string())
+    }
+}
+
+/// A text file of bounded size.
+///
+/// # Errors
+/// What is wrong, for people.
+pub(crate) fn read_file(file: &Path) -> Result<String, String> {
+    use std::io::Read as _;
+    let opened = std::fs::File::open(file).map_err(|e| format!("can't be read: {e}"))?;
+    let mut bytes = Vec::new();
+    opened.take(MAX_FILE + 1).read_to_end(&mut bytes).map_err(|e| format!("can't be read: {e}"))?;
+    if bytes.len() as u64 > MAX_FILE {
+        return Err(format!("larger than {} MiB", MAX_FILE >> 20));
+    }
+    String::from_utf8(bytes).map_err(|_| "not UTF-8".to_owned())
+}

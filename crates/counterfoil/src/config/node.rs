@@ -1,0 +1,359 @@
+//! A parsed file as a tree in which every key and value knows its place, and a reader that takes keys out of it,
+//! notes what is wrong, and at the end what nobody asked for.
+
+use super::error::{At, ConfigError, Problem};
+use std::cell::{Cell, RefCell};
+use std::ops::Range;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+/// A value and its place.
+#[derive(Clone, Debug)]
+pub(super) struct Node {
+    pub at: At,
+    pub kind: Kind,
+}
+
+/// What a value is.
+#[derive(Clone, Debug)]
+pub(super) enum Kind {
+    Text(String),
+    Integer,
+    Bool(bool),
+    List(Vec<Node>),
+    Table(Vec<Entry>),
+    /// A float, a date or an integer beyond 64 bits: nothing here takes one.
+    Other(&'static str),
+    /// From the environment: it becomes what the key wants.
+    Variable(String),
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    pub key: String,
+    pub at: At,
+    pub value: Node,
+}
+
+impl Kind {
+    fn word(&self) -> &'static str {
+        match self {
+            Kind::Text(_) | Kind::Variable(_) => "a string",
+            Kind::Integer => "an integer",
+            Kind::Bool(_) => "true or false",
+            Kind::List(_) => "an array",
+            Kind::Table(_) => "a table",
+            Kind::Other(word) => word,
+        }
+    }
+}
+
+/// Finds lines and columns.
+struct Lines<'a> {
+    text: &'a str,
+}
+
+impl Lines<'_> {
+    fn at(&self, span: &Range<usize>) -> At {
+        let before = self.text.get(..span.start).unwrap_or(self.text);
+        let line = before.bytes().filter(|b| *b == b'\n').count() + 1;
+        let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+        At::Line(line, column)
+    }
+
+    fn node(&self, value: &Spanned<DeValue<'_>>) -> Node {
+        let kind = match value.get_ref() {
+            DeValue::String(s) => Kind::Text(s.clone().into_owned()),
+            DeValue::Boolean(b) => Kind::Bool(*b),
+            DeValue::Integer(i) => match i64::from_str_radix(i.as_str(), i.radix()) {
+                Ok(_) => Kind::Integer,
+                Err(_) => Kind::Other("an integer beyond 64 bits"),
+            },
+            DeValue::Float(_) => Kind::Other("a number with a fraction"),
+            DeValue::Datetime(_) => Kind::Other("a date or time"),
+            DeValue::Array(a) => Kind::List(a.iter().map(|v| self.node(v)).collect()),
+            DeValue::Table(t) => Kind::Table(self.table(t)),
+        };
+        Node { at: self.at(&value.span()), kind }
+    }
+
+    fn table(&self, table: &DeTable<'_>) -> Vec<Entry> {
+        let entry = |(key, value): (&Spanned<std::borrow::Cow<'_, str>>, &Spanned<DeValue<'_>>)| Entry {
+            key: key.get_ref().clone().into_owned(),
+            at: self.at(&key.span()),
+            value: self.node(value),
+        };
+        let mut entries: Vec<Entry> = table.iter().map(entry).collect();
+        entries.sort_by_key(|e| match e.at {
+            At::Line(line, column) => (line, column),
+            _ => (0, 0),
+        });
+        entries
+    }
+}
+
+/// Parses a file; what is not TOML is one fault, with its place.
+pub(super) fn parse(file: &str, text: &str) -> Result<Vec<Entry>, ConfigError> {
+    let lines = Lines { text };
+    match DeTable::parse(text) {
+        Ok(table) => Ok(lines.table(table.get_ref())),
+        Err(e) => {
+            let at = e.span().map_or(At::Nowhere, |s| lines.at(&s));
+            Err(ConfigError::one(file, at, format!("not TOML: {}", e.message().replace('\n', ", "))))
+        }
+    }
+}
+
+/// The faults found so far.
+pub(super) struct Faults {
+    file: String,
+    found: RefCell<Vec<Problem>>,
+}
+
+impl Faults {
+    pub fn new(file: &str) -> Faults {
+        Faults { file: file.to_owned(), found: RefCell::default() }
+    }
+    pub fn add(&self, at: &At, message: impl Into<String>) {
+        self.found.borrow_mut().push(Problem {
+            file: self.file.clone(),
+            at: at.clone(),
+            message: message.into(),
+        });
+    }
+    /// No faults, or all of them in the order of the file.
+    pub fn into_result(self) -> Result<(), ConfigError> {
+        let mut problems = self.found.into_inner();
+        if problems.is_empty() {
+            return Ok(());
+        }
+        problems.sort_by_key(|p| match &p.at {
+            At::Line(line, column) => (0, *line, *column),
+            At::Variable(_) => (1, 0, 0),
+            At::Nowhere => (2, 0, 0),
+        });
+        Err(ConfigError { problems })
+    }
+}
+
+/// Reads one table. Each getter takes a key out; [`Reader::finish`] refuses what is left.
+pub(super) struct Reader<'a> {
+    /// How the table is named in messages: `[server]`.
+    pub name: String,
+    pub at: At,
+    entries: Vec<(&'a Entry, Cell<bool>)>,
+    known: RefCell<Vec<&'static str>>,
+    pub faults: &'a Faults,
+}
+
+impl<'a> Reader<'a> {
+    pub fn new(name: impl Into<String>, at: At, entries: &'a [Entry], faults: &'a Faults) -> Reader<'a> {
+        let entries = entries.iter().map(|e| (e, Cell::new(false))).collect();
+        Reader { name: name.into(), at, entries, known: RefCell::default(), faults }
+    }
+
+    /// Takes a key out.
+    pub fn take(&self, key: &'static str) -> Option<&'a Entry> {
+        self.known.borrow_mut().push(key);
+        let (entry, taken) = self.entries.iter().find(|(e, _)| e.key == key)?;
+        taken.set(true);
+        Some(entry)
+    }
+
+    /// Where the key is written; the table itself, if it isn't.
+    pub fn place(&self, key: &str) -> At {
+        self.entries.iter().find(|(e, _)| e.key == key).map_or_else(|| self.at.clone(), |(e, _)| e.at.clone())
+    }
+
+    /// Whether the key isn't written at all.
+    pub fn lacks(&self, key: &str) -> bool {
+        !self.entries.iter().any(|(e, _)| e.key == key)
+    }
+
+    /// A setting of a room that isn't there yet.
+    pub fn later(&self, key: &'static str, what: &str) {
+        if let Some(e) = self.take(key) {
+            self.faults.add(&e.at, format!("{what} not available in this version; take this out"));
+        }
+    }
+
+    fn wrong(&self, entry: &Entry, wanted: &str) {
+        self.faults
+            .add(&entry.value.at, format!("{} must be {wanted}, not {}", entry.key, entry.value.kind.word()));
+    }
+
+    /// A string without `${…}`: those are for secrets, and there are none here.
+    pub fn text(&self, key: &'static str) -> Option<(String, At)> {
+        let (text, at) = self.secret(key)?;
+        if text.contains("${") {
+            let why = format!(
+                "{key} is no secret, and ${{…}} is for secrets only; write the value itself, or set it with the environment variable that overrides it"
+            );
+            self.faults.add(&at, why);
+            return None;
+        }
+        Some((text, at))
+    }
+
+    /// A string that may be a secret, as it is written.
+    pub fn secret(&self, key: &'static str) -> Option<(String, At)> {
+        let entry = self.take(key)?;
+        match &entry.value.kind {
+            Kind::Text(s) | Kind::Variable(s) => Some((s.clone(), entry.value.at.clone())),
+            _ => {
+                self.wrong(entry, "a string");
+                None
+            }
+        }
+    }
+
+    /// A string that `read` makes something of; its error says what is wrong.
+    pub fn parsed<T>(
+        &self,
+        key: &'static str,
+        read: impl FnOnce(&str) -> Result<T, String>,
+    ) -> Option<(T, At)> {
+        let (text, at) = self.text(key)?;
+        match read(&text) {
+            Ok(v) => Some((v, at)),
+            Err(why) => {
+                self.faults.add(&at, format!("{key}: {why}"));
+                None
+            }
+        }
+    }
+
+    pub fn bool(&self, key: &'static str) -> Option<(bool, At)> {
+        let entry = self.take(key)?;
+        match &entry.value.kind {
+            Kind::Bool(b) => Some((*b, entry.value.at.clone())),
+            Kind::Variable(s) if s == "true" || s == "false" => Some((s == "true", entry.value.at.clone())),
+            _ => {
+                self.wrong(entry, "true or false");
+                None
+            }
+        }
+    }
+
+    /// A list of strings; from the environment separated by commas.
+    pub fn texts(&self, key: &'static str) -> Option<Vec<(String, At)>> {
+        let entry = self.take(key)?;
+        match &entry.value.kind {
+            Kind::Variable(s) => {
+                let parts = s.split(',').map(str::trim).filter(|p| !p.is_empty());
+                Some(parts.map(|p| (p.to_owned(), entry.value.at.clone())).collect())
+            }
+            Kind::List(list) => {
+                let mut out = Vec::new();
+                for node in list {
+                    match &node.kind {
+                        Kind::Text(s) => out.push((s.clone(), node.at.clone())),
+                        other => {
+                            self.faults.add(&node.at, format!("{key} takes strings, not {}", other.word()))
+                        }
+                    }
+                }
+                Some(out)
+            }
+            _ => {
+                self.wrong(entry, "an array of strings");
+                None
+            }
+        }
+    }
+
+    /// A table under this one.
+    pub fn table(&self, key: &'static str) -> Option<Reader<'a>> {
+        let entry = self.take(key)?;
+        match &entry.value.kind {
+            Kind::Table(entries) => {
+                Some(Reader::new(format!("[{key}]"), entry.at.clone(), entries, self.faults))
+            }
+            _ => {
+                self.wrong(entry, "a table");
+                None
+            }
+        }
+    }
+
+    /// The tables of a table whose keys are free, such as `[tools."id"]`.
+    pub fn tables(&self) -> Vec<(&'a str, Reader<'a>)> {
+        let mut out = Vec::new();
+        for (entry, taken) in &self.entries {
+            taken.set(true);
+            match &entry.value.kind {
+                Kind::Table(entries) => {
+                    let name = format!("{}.\"{}\"]", self.name.trim_end_matches(']'), entry.key);
+                    out.push((entry.key.as_str(), Reader::new(name, entry.at.clone(), entries, self.faults)));
+                }
+                _ => self.wrong(entry, "a table"),
+            }
+        }
+        out
+    }
+
+    /// An array of tables.
+    pub fn list(&self, key: &'static str) -> Vec<Reader<'a>> {
+        let Some(entry) = self.take(key) else { return Vec::new() };
+        let Kind::List(list) = &entry.value.kind else {
+            self.faults.add(&entry.at, format!("{key} is a list of tables; write [[{key}]]"));
+            return Vec::new();
+        };
+        let mut out = Vec::new();
+        for node in list {
+            match &node.kind {
+                Kind::Table(entries) => {
+                    out.push(Reader::new(format!("[[{key}]]"), node.at.clone(), entries, self.faults));
+                }
+                other => self.faults.add(&node.at, format!("{key} takes tables, not {}", other.word())),
+            }
+        }
+        out
+    }
+
+    /// Refuses what nobody asked for.
+    pub fn finish(&self) {
+        let known = self.known.borrow();
+        for (entry, taken) in &self.entries {
+            if taken.get() {
+                continue;
+            }
+            let inside = if self.name.is_empty() { String::new() } else { format!(" in {}", self.name) };
+            let hint = match nearest(&entry.key, known.iter().copied()) {
+                Some(near) => format!("did you mean {near:?}?"),
+                None => format!("known: {}", known.join(", ")),
+            };
+            self.faults.add(&entry.at, format!("unknown key {:?}{inside}; {hint}", entry.key));
+        }
+    }
+}
+
+/// The candidate nearest to a word, if one is near enough to be what was meant.
+pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let limit = 2.max(word.len() / 3);
+    candidates
+        .into_iter()
+        .map(|c| (distance(&word.to_ascii_lowercase(), &c.to_ascii_lowercase()), c))
+        .filter(|(d, _)| *d <= limit)
+        .min_by_key(|(d, _)| *d)
+        .map(|(_, c)| c)
+}
+
+/// Levenshtein, with swaps of neighbours as one step; words are cut at 64 characters.
+fn distance(a: &str, b: &str) -> usize {
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().take(64).collect(), b.chars().take(64).collect());
+    let mut rows = vec![(0..=b.len()).collect::<Vec<usize>>()];
+    for i in 1..=a.len() {
+        let mut row = vec![i];
+        for j in 1..=b.len() {
+            let change = rows[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
+            let mut best = change.min(rows[i - 1][j] + 1).min(row[j - 1] + 1);
+            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                best = best.min(rows[i - 2][j - 2] + 1);
+            }
+            row.push(best);
+        }
+        rows.push(row);
+    }
+    rows[a.len()][b.len()]
+}

@@ -1,0 +1,206 @@
+//! The sections of the file, one function each.
+
+use super::environment::Environment;
+use super::error::At;
+use super::node::{Entry, Faults, Reader};
+use super::{Auth, Config, DATA, IntegrationRef, LedgerConfig, SANDBOX_LISTEN, Server, tools, values};
+use ledger::Millis;
+use provider::Mode;
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+/// Reads the whole tree. Faults go to `faults`; what is returned counts only without any.
+pub(super) fn read(file: &Path, entries: &[Entry], environment: &Environment, faults: &Faults) -> Config {
+    let base = file.parent().unwrap_or(Path::new(""));
+    let root = Reader::new("", At::Nowhere, entries, faults);
+    let empty = |name: &str| Reader::new(format!("[{name}]"), At::Nowhere, &[], faults);
+    let section = |name: &'static str| root.table(name).unwrap_or_else(|| empty(name));
+
+    let auth = auth(&section("auth"));
+    let (server, mode) = server(&section("server"), auth);
+    let ledger = ledger(&section("ledger"), base);
+    let lists = section("lists");
+    let lists_ttl = lists.parsed("ttl", |t| values::duration(t, Millis(0), Millis::secs(86_400)));
+    lists.finish();
+    let defaults = tools::defaults(&section("defaults"));
+    let webhook = alerts(&section("alerts"), environment, base);
+    let integrations = integrations(&root, base);
+    let tools =
+        root.table("tools").map(|t| tools::tools(&t, &defaults, ledger.retention)).unwrap_or_default();
+    let sandbox = root.table("sandbox").map(|s| sandbox(&s));
+
+    if let (Some(_), Mode::Production) = (sandbox, mode) {
+        let at = root.take("sandbox").map_or(At::Nowhere, |e| e.at.clone());
+        faults.add(&at, "the sandbox provider has no place in mode = \"production\"; take [sandbox] out, or set mode = \"sandbox\" in [server]");
+    }
+    if let Some(first) =
+        integrations.iter().find(|i| sandbox.is_some() && matches!(i.name.as_str(), "payments" | "mail"))
+    {
+        faults.add(&first.at, format!("{:?} is also the name of an integration that [sandbox] mounts; rename this one, or take [sandbox] out", first.name));
+    }
+    root.later("bus", "a bus between replicas is");
+    root.later("seal", "sealed tokens are");
+    root.later("upstream", "MCP servers as upstreams are");
+    root.finish();
+    Config {
+        file: Some(file.to_owned()),
+        mode,
+        server,
+        ledger,
+        auth,
+        lists_ttl: lists_ttl.map_or(Millis::secs(300), |(d, _)| d),
+        defaults,
+        integrations,
+        tools,
+        webhook,
+        sandbox,
+    }
+}
+
+fn auth(section: &Reader<'_>) -> Auth {
+    let mode = section.parsed("mode", |text| match text {
+        "none" => Ok(Auth::None),
+        "api-key" => Ok(Auth::ApiKey),
+        "oauth" => {
+            Err("\"oauth\" is not available in this version; use \"api-key\", or \"none\" on loopback".into())
+        }
+        _ => Err(format!("{text:?} is unknown; use \"api-key\", or \"none\" on loopback")),
+    });
+    section.finish();
+    mode.map_or(Auth::None, |(m, _)| m)
+}
+
+/// Why an address can't be served without authentication, if it can't.
+pub(super) fn exposed(listen: SocketAddr, auth: Auth) -> Option<String> {
+    (auth == Auth::None && !listen.ip().is_loopback()).then(|| {
+        format!("{listen} can be reached from other machines, and nobody is asked who they are; use a loopback address, or set mode = \"api-key\" in [auth]")
+    })
+}
+
+fn server(section: &Reader<'_>, auth: Auth) -> (Server, Mode) {
+    let listen = section.parsed("listen", values::address);
+    if let Some((listen, at)) = &listen
+        && let Some(why) = exposed(*listen, auth)
+    {
+        section.faults.add(at, why);
+    }
+    let mode = section.parsed("mode", |text| match text {
+        "sandbox" => Ok(Mode::Sandbox),
+        "production" => Ok(Mode::Production),
+        _ => Err(format!("{text:?} is unknown; use \"sandbox\" or \"production\"")),
+    });
+    let checked = |key: &'static str, check: fn(&str) -> Result<(), String>| -> Vec<String> {
+        let mut out = Vec::new();
+        for (text, at) in section.texts(key).unwrap_or_default() {
+            match check(&text) {
+                Ok(()) => out.push(text),
+                Err(why) => section.faults.add(&at, format!("{key}: {why}")),
+            }
+        }
+        out
+    };
+    let max_body = section.parsed("max_body", |text| {
+        let bytes = values::parse_size(text)?;
+        let fits = (1024..=64 << 20).contains(&bytes);
+        usize::try_from(bytes).ok().filter(|_| fits).ok_or_else(|| format!("{text} is outside 1KiB to 64MiB"))
+    });
+    let server = Server {
+        name: section.parsed("name", values::name).map_or_else(|| "counterfoil".into(), |(n, _)| n),
+        listen: listen.map_or(SocketAddr::from(([127, 0, 0, 1], 8600)), |(l, _)| l),
+        path: section.parsed("path", values::path).map_or_else(|| "/mcp".into(), |(p, _)| p),
+        public_url: section.parsed("public_url", values::public_url).map(|(u, _)| u),
+        allowed_hosts: checked("allowed_hosts", values::host),
+        allowed_origins: checked("allowed_origins", values::origin),
+        max_body: max_body.map_or(4 << 20, |(b, _)| b),
+    };
+    section.finish();
+    (server, mode.map_or(Mode::Sandbox, |(m, _)| m))
+}
+
+fn ledger(section: &Reader<'_>, base: &Path) -> LedgerConfig {
+    let path = section.parsed("url", |text| {
+        if let Some(path) = text.strip_prefix("sqlite:") {
+            let path = path.strip_prefix("//").unwrap_or(path);
+            return match path {
+                "" | ":memory:" => {
+                    Err("a ledger lives in a file; write for example \"sqlite:.counterfoil/ledger.db\""
+                        .into())
+                }
+                p if p.ends_with('/') || p.contains('?') => {
+                    Err(format!("{p:?} is not a file; write for example \"sqlite:.counterfoil/ledger.db\""))
+                }
+                p => Ok(PathBuf::from(p)),
+            };
+        }
+        if text.starts_with("postgres:") || text.starts_with("postgresql:") {
+            return Err("PostgreSQL is not available in this version; use \"sqlite:PATH\"".into());
+        }
+        Err("must be \"sqlite:PATH\"".into())
+    });
+    let span =
+        |key, least, most| section.parsed(key, move |t| values::duration(t, least, most)).map(|(d, _)| d);
+    let lease = span("lease", Millis(500), Millis::secs(600));
+    let retention = span("retention", Millis::secs(60), tools::MAX_RETENTION);
+    section.finish();
+    LedgerConfig {
+        path: base.join(path.map_or_else(|| Path::new(DATA).join("ledger.db"), |(p, _)| p)),
+        lease: lease.unwrap_or(Millis::secs(15)),
+        retention: retention.unwrap_or(Millis::secs(7 * 86_400)),
+    }
+}
+
+fn integrations(root: &Reader<'_>, base: &Path) -> Vec<IntegrationRef> {
+    let mut out: Vec<IntegrationRef> = Vec::new();
+    let mut seen: HashMap<String, At> = HashMap::new();
+    for section in root.list("integration") {
+        let name = section.parsed("name", values::integration);
+        let manifest = section.text("manifest");
+        section.finish();
+        for (key, there) in [("name", name.is_some()), ("manifest", manifest.is_some())] {
+            if !there && section.lacks(key) {
+                section.faults.add(&section.at, format!("[[integration]] needs {key}"));
+            }
+        }
+        let (Some((name, at)), Some((manifest, _))) = (name, manifest) else { continue };
+        if let Some(At::Line(line, _)) = seen.get(&name) {
+            section.faults.add(
+                &at,
+                format!(
+                    "the integration {name:?} is already there, in line {line}; give this one another name"
+                ),
+            );
+        }
+        seen.insert(name.clone(), at.clone());
+        out.push(IntegrationRef { name, manifest: base.join(manifest), at });
+    }
+    out
+}
+
+fn alerts(section: &Reader<'_>, environment: &Environment, base: &Path) -> Option<values::Webhook> {
+    let (text, at) = section.secret("webhook").unzip();
+    section.finish();
+    match environment.secret(&text?, base).and_then(|url| values::Webhook::new(&url)) {
+        Ok(webhook) => Some(webhook),
+        Err(why) => {
+            section.faults.add(&at?, format!("webhook: {why}"));
+            None
+        }
+    }
+}
+
+fn sandbox(section: &Reader<'_>) -> SocketAddr {
+    let listen = section.parsed("listen", |text| {
+        let address = values::address(text)?;
+        if address.ip().is_loopback() {
+            Ok(address)
+        } else {
+            Err(format!("{text} is not on loopback; the sandbox provider has no authentication"))
+        }
+    });
+    section.finish();
+    listen.map_or_else(
+        || values::address(SANDBOX_LISTEN).unwrap_or(SocketAddr::from(([127, 0, 0, 1], 8690))),
+        |(l, _)| l,
+    )
+}

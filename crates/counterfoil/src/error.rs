@@ -1,0 +1,68 @@
+//! What can go wrong when a gateway is assembled and run.
+
+use crate::config::ConfigError;
+use std::net::SocketAddr;
+
+/// Why a gateway can't be started, or stopped. Each says what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The configuration, a manifest, or what they name together.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The ledger can't be opened.
+    #[error(transparent)]
+    Open(#[from] ledger_sqlite::OpenError),
+    /// The ledger can't be read or written.
+    #[error(transparent)]
+    Store(#[from] ledger::StoreError),
+    /// The sandbox provider can't be started.
+    #[error(transparent)]
+    Sandbox(#[from] sandbox::Error),
+    /// The address can't be bound.
+    #[error(
+        "the gateway can't listen on {address}: {source}; stop what uses the port, or choose another address with --listen"
+    )]
+    Bind {
+        /// The address asked for.
+        address: SocketAddr,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The endpoint's settings.
+    #[error(transparent)]
+    Endpoint(#[from] mcp::Error),
+    /// A file or socket of the data directory.
+    #[error("{what} can't be used: {source}; check that the directory is yours and writable")]
+    File {
+        /// Which.
+        what: &'static str,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The ledger failed while it ran. Nothing more is read or written until it is opened again.
+    #[error("{0}. What was answered is kept; start again, and what was under way is taken up")]
+    Fatal(String),
+    /// The process that holds the ledger doesn't answer on its control socket.
+    #[error(
+        "the process that holds the ledger can't be asked ({0}); nothing was changed. If it is busy or stopping, try again; if it is older than this program, restart it"
+    )]
+    Control(String),
+}
+
+impl Error {
+    /// Whether a person must change something first (as opposed to trying again).
+    #[must_use]
+    pub fn is_configuration(&self) -> bool {
+        use ledger_sqlite::OpenError;
+        match self {
+            Error::Config(_) | Error::Endpoint(_) => true,
+            Error::Open(e) => !matches!(e, OpenError::Locked { .. } | OpenError::Database(_)),
+            Error::Sandbox(e) => matches!(e, sandbox::Error::NotLoopback(_) | sandbox::Error::Corrupt { .. }),
+            Error::Store(_)
+            | Error::Bind { .. }
+            | Error::File { .. }
+            | Error::Fatal(_)
+            | Error::Control(_) => false,
+        }
+    }
+}

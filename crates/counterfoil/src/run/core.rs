@@ -1,0 +1,287 @@
+//! An open ledger with the gateway on it, listening nowhere yet: what a server and a command from the shell have
+//! in common.
+
+use super::assemble::{self, Assembled};
+use super::bundled::Bundled;
+use super::control::Operator;
+use super::executor::Replaceable;
+use super::origins::{self, Origins};
+use crate::Error;
+use crate::config::{Auth, Config};
+use axum::Router;
+use gateway::{Alerting, ApiKeys, Gateway, GatewayParts, GatewaySettings, Metrics};
+use ledger::memory::MemoryStore;
+use ledger::store::Attention;
+use ledger::{Env, Ledger, Observer, Settings, Store, SystemEnv, Time};
+use ledger_sqlite::SqliteStore;
+use std::io::ErrorKind;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio_util::task::AbortOnDropHandle;
+
+/// The most calls that are worked on at a time; more are told to come back.
+const MAX_IN_FLIGHT: usize = 4096;
+
+/// Which store the ledger is opened on, and whether the sandbox provider is needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Use {
+    /// To answer what can be called: in memory, nothing is opened or made.
+    Catalog,
+    /// To read the ledger.
+    Read,
+    /// To write into the ledger, made if it isn't there; nothing runs.
+    Write,
+    /// To run operations: recovery runs too, and the sandbox provider is started where it is mounted.
+    Work,
+}
+
+/// See the module.
+pub struct Core {
+    pub(crate) config: Config,
+    /// The gateway.
+    pub gateway: Gateway,
+    pub(crate) api_keys: Arc<ApiKeys>,
+    operator: Router,
+    sqlite: Option<Arc<SqliteStore>>,
+    executor: Arc<Replaceable>,
+    origins: Origins,
+    bundled: Option<Bundled>,
+    fatal: watch::Receiver<Option<String>>,
+    tending: Option<AbortOnDropHandle<()>>,
+}
+
+/// Makes the data directory for this user only, with an ignore file of its own, if it isn't there.
+pub(crate) fn data_directory(dir: &Path) -> Result<(), Error> {
+    use std::os::unix::fs::DirBuilderExt as _;
+    let fail = |source| Error::File { what: "the data directory", source };
+    match std::fs::metadata(dir) {
+        Ok(_) => return Ok(()),
+        Err(e) if e.kind() == ErrorKind::NotFound => {}
+        Err(e) => return Err(fail(e)),
+    }
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(fail)?;
+    std::fs::write(dir.join(".gitignore"), "*\n").map_err(fail)
+}
+
+impl Core {
+    /// Opens the ledger and assembles the gateway.
+    ///
+    /// # Errors
+    /// [`Error`] says what stands in the way; nothing is left running.
+    pub async fn open(config: Config, purpose: Use) -> Result<Core, Error> {
+        let mut bundled = None;
+        let mut provider_at = config.sandbox;
+        let directory = config.ledger.directory().to_owned();
+        // What is wrong in the files is found before anything is made.
+        let first = assemble::load(&config, provider_at)?;
+        if matches!(purpose, Use::Write | Use::Work) {
+            data_directory(&directory)?;
+        }
+        let env: Arc<dyn Env> = Arc::new(SystemEnv);
+        let (dead, fatal) = watch::channel(None);
+        let (store, sqlite): (Arc<dyn Store>, _) = match purpose {
+            Use::Catalog => {
+                let now =
+                    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+                let base = Time(i64::try_from(now.as_millis()).unwrap_or(0));
+                (Arc::new(MemoryStore::new(env.clone(), base, Attention::default())), None)
+            }
+            Use::Read | Use::Write | Use::Work => {
+                let sqlite = open_store(&config, env.clone(), dead).await?;
+                (sqlite.clone(), Some(sqlite))
+            }
+        };
+        let mut loaded = first;
+        if purpose == Use::Work
+            && let Some(listen) = config.sandbox
+        {
+            let b = Bundled::at(listen, &directory.join("sandbox")).await?;
+            if Some(b.address) != provider_at {
+                provider_at = Some(b.address);
+                loaded = assemble::load(&config, provider_at)?;
+            }
+            bundled = Some(b);
+        }
+        let metrics = Arc::new(Metrics::default());
+        let observer: Arc<dyn Observer> = match config.webhook.as_ref().filter(|_| purpose == Use::Work) {
+            Some(webhook) => {
+                let alerting = Alerting::new(metrics.clone(), webhook.url().to_owned());
+                alerting.set_clock(&store);
+                alerting
+            }
+            None => metrics.clone(),
+        };
+        let ledger = Ledger::new(store.clone(), env, Settings::default(), observer);
+        let executor = Arc::new(Replaceable::new(loaded.executor.clone()));
+        let settings = settings(&config);
+        let Assembled { catalog, .. } = assemble::catalog(&config, &loaded, &ledger)?;
+        let origins = Origins::new(origins::of(&config, &loaded));
+        let gateway =
+            Gateway::new(GatewayParts { ledger, catalog, executor: executor.clone(), settings, metrics });
+        let api_keys = Arc::new(ApiKeys::new(store));
+        let operator = gateway::operator::router(&gateway, api_keys.clone()).merge(origins.router());
+        let mut core = Core {
+            config,
+            gateway,
+            api_keys,
+            operator,
+            sqlite,
+            executor,
+            origins,
+            bundled,
+            fatal,
+            tending: None,
+        };
+        if let Some(at) = provider_at {
+            core.config.sandbox = Some(at);
+        }
+        Ok(core)
+    }
+
+    /// Takes up what earlier runs left behind, and goes on recovering, delivering and pruning. Returns when all of
+    /// it has been claimed or settled.
+    ///
+    /// # Errors
+    /// [`Error::Store`]: the ledger can't be read.
+    pub async fn recover(&mut self) -> Result<usize, Error> {
+        let ledger = self.gateway.ledger().clone();
+        let taken = ledger.recover_orphans().await?;
+        self.tending = Some(AbortOnDropHandle::new(tokio::spawn(ledger.tend())));
+        Ok(taken)
+    }
+
+    /// The operators' routes, asked in process.
+    #[must_use]
+    pub fn operator(&self) -> Operator {
+        Operator::Here(self.operator.clone())
+    }
+
+    pub(crate) fn routes(&self) -> Router {
+        self.operator.clone()
+    }
+
+    /// Where the sandbox provider listens, if it is mounted, and whether this process runs it.
+    #[must_use]
+    pub fn sandbox(&self) -> Option<(std::net::SocketAddr, bool)> {
+        self.config.sandbox.map(|at| (at, self.bundled.as_ref().is_some_and(Bundled::is_own)))
+    }
+
+    /// Takes other tools, settings of tools and credentials from now on. What else differs needs a restart; it is
+    /// named in the answer.
+    ///
+    /// # Errors
+    /// [`Error::Config`]: nothing was changed.
+    pub fn reload(&self, new: &Config) -> Result<Vec<&'static str>, Error> {
+        let at = self.config.sandbox.filter(|_| new.sandbox.is_some()).or(new.sandbox);
+        let loaded = assemble::load(new, at)?;
+        let Assembled { catalog, .. } = assemble::catalog(new, &loaded, self.gateway.ledger())?;
+        self.executor.replace(loaded.executor.clone());
+        self.origins.replace(origins::of(new, &loaded));
+        self.gateway.reload(catalog);
+        let old = &self.config;
+        let fixed = [
+            ("[server] name", old.server.name != new.server.name),
+            ("[server] mode", old.mode != new.mode),
+            ("[server] listen", old.server.listen.ip() != new.server.listen.ip()),
+            ("[server] path", old.server.path != new.server.path),
+            ("[server] allowed_hosts", old.server.allowed_hosts != new.server.allowed_hosts),
+            ("[server] allowed_origins", old.server.allowed_origins != new.server.allowed_origins),
+            ("[server] max_body", old.server.max_body != new.server.max_body),
+            ("[alerts] webhook", old.webhook != new.webhook),
+            ("[auth] mode", old.auth != new.auth),
+            ("[ledger] url", old.ledger.path != new.ledger.path),
+            ("[sandbox]", old.sandbox.is_some() != new.sandbox.is_some()),
+        ];
+        Ok(fixed.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name).collect())
+    }
+
+    /// Resolves when the ledger has failed for good, with the reason.
+    pub async fn failed(&self) -> String {
+        let mut fatal = self.fatal.clone();
+        let why = fatal.wait_for(Option::is_some).await.ok().and_then(|why| why.clone());
+        match why {
+            Some(why) => why,
+            // No store that can fail.
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Waits until no attempt runs here, or the time is over.
+    pub async fn settle(&self, most: Duration) {
+        let rest = async {
+            while self.gateway.ledger().running() > 0 {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        let _ = tokio::time::timeout(most, rest).await;
+    }
+
+    /// Makes everything durable and lets the ledger go.
+    ///
+    /// # Errors
+    /// [`Error::Store`]: the store had failed; what was answered before is durable all the same.
+    pub async fn close(mut self) -> Result<(), Error> {
+        self.tending = None;
+        if let Some(b) = self.bundled.take() {
+            b.shutdown().await;
+        }
+        if let Some(sqlite) = self.sqlite.take() {
+            sqlite.close().await?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Core {
+    /// A core that is dropped instead of closed lets the ledger go all the same, a moment later: ledger and gateway
+    /// hold each other, so nothing else would.
+    fn drop(&mut self) {
+        if let (Some(sqlite), Ok(runtime)) = (self.sqlite.take(), tokio::runtime::Handle::try_current()) {
+            runtime.spawn(async move {
+                if let Err(e) = sqlite.close().await {
+                    tracing::warn!(error = %e, "the ledger was not closed in order; the next start replays its log");
+                }
+            });
+        }
+    }
+}
+
+async fn open_store(
+    config: &Config,
+    env: Arc<dyn Env>,
+    dead: watch::Sender<Option<String>>,
+) -> Result<Arc<SqliteStore>, Error> {
+    let store = ledger_sqlite::Config::new(&config.ledger.path, &config.server.name);
+    let on_fatal = Arc::new(move |why: String| {
+        tracing::error!(why, "the ledger failed");
+        let _ = dead.send(Some(why));
+    });
+    let opened = tokio::task::spawn_blocking(move || SqliteStore::open(store, env, on_fatal)).await;
+    let sqlite = opened.map_err(|e| Error::Fatal(format!("the ledger could not be opened ({e})")))??;
+    let kept = sqlite.identity().name.clone();
+    if kept != config.server.name {
+        tracing::warn!(
+            ledger = kept,
+            configured = config.server.name,
+            "the ledger keeps the name it was made with: effect keys depend on it"
+        );
+    }
+    Ok(sqlite)
+}
+
+fn settings(config: &Config) -> GatewaySettings {
+    GatewaySettings {
+        name: config.server.name.clone(),
+        version: env!("CARGO_PKG_VERSION").into(),
+        mode: config.mode.as_str().into(),
+        instructions: Some(
+            "Calls that change something run once. After a lost or unclear answer repeat the same call with the same arguments, or ask operation_status; never invent an idempotency_key.".into(),
+        ),
+        list_ttl_ms: config.lists_ttl.0,
+        public_lists: config.auth == Auth::None,
+        retention_ms: config.ledger.retention.0,
+        max_in_flight: MAX_IN_FLIGHT,
+    }
+}

@@ -1,0 +1,334 @@
+//! The configuration: what is taken, what is refused and with which words and place; the schema and the examples
+//! agree with the parser.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use counterfoil::config::{At, Auth, Config, ConfigError};
+use ledger::{Millis, Strategy, Unkeyed};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+
+const NO_ENV: [(&str, &str); 0] = [];
+
+fn parse(text: &str) -> Result<Config, ConfigError> {
+    Config::parse(Path::new("counterfoil.toml"), text, NO_ENV)
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn schema() -> jsonschema::Validator {
+    let text = std::fs::read_to_string(root().join("schema/counterfoil.schema.json")).unwrap();
+    let schema: Value = serde_json::from_str(&text).unwrap();
+    jsonschema::meta::validate(&schema).expect("the schema is a schema");
+    jsonschema::validator_for(&schema).unwrap()
+}
+
+fn as_json(text: &str) -> Value {
+    serde_json::to_value(toml::from_str::<toml::Table>(text).unwrap()).unwrap()
+}
+
+/// Whole and right.
+const FULL: &str = r#"
+[server]
+name = "billing"
+mode = "production"
+listen = "0.0.0.0:8600"
+path = "/mcp/v1"
+public_url = "https://mcp.example.com"
+allowed_hosts = ["mcp.example.com", "mcp.internal:8443"]
+allowed_origins = ["https://app.example.com"]
+max_body = "512KiB"
+[ledger]
+url = "sqlite:data/ledger.db"
+lease = "5s"
+retention = "30d"
+[auth]
+mode = "api-key"
+[lists]
+ttl = "0s"
+[defaults]
+header_name = "Idempotency-Key"
+unkeyed = "reject"
+guard_window = "10m"
+send_timeout = "5s"
+timeout = "30s"
+inline_limit = "20s"
+[[integration]]
+name = "payments"
+manifest = "integrations/payments.toml"
+[tools."payments.refunds.create"]
+name = "refund"
+recovery = "lookup"
+header_name = "X-Key"
+unkeyed = "new"
+key_from = ["order_id", "line"]
+inject_key = false
+guard_window = "1m"
+send_timeout = "2s"
+timeout = "10s"
+inline_limit = "5s"
+retention = "60d"
+approval = "never"
+mode = "auto"
+"#;
+
+#[test]
+fn a_whole_file_is_taken_as_it_is_written() {
+    let c = parse(FULL).unwrap();
+    assert_eq!(c.server.name, "billing");
+    assert_eq!(c.mode, provider::Mode::Production);
+    assert_eq!(c.server.listen.to_string(), "0.0.0.0:8600");
+    assert_eq!(c.server.max_body, 512 << 10);
+    assert_eq!(c.ledger.path, Path::new("data/ledger.db"));
+    assert_eq!((c.ledger.lease, c.ledger.retention), (Millis(5000), Millis(30 * 86_400_000)));
+    assert_eq!(c.auth, Auth::ApiKey);
+    assert_eq!(c.lists_ttl, Millis(0));
+    assert_eq!(c.defaults.unkeyed.as_ref().unwrap().value, Unkeyed::Reject);
+    assert_eq!(c.integrations[0].manifest, Path::new("integrations/payments.toml"));
+    let t = &c.tools[0];
+    assert_eq!(t.id, "payments.refunds.create");
+    assert_eq!(t.recovery.as_ref().unwrap().value, Strategy::Lookup);
+    assert_eq!(t.recovery.as_ref().unwrap().at, At::Line(31, 12));
+    assert_eq!(t.key_from.as_ref().unwrap().value, ["order_id", "line"]);
+    assert_eq!(t.timeout.as_ref().unwrap().value, Millis(10_000));
+    assert!(c.sandbox.is_none());
+}
+
+#[test]
+fn defaults_are_those_of_the_reference() {
+    let c = parse("").unwrap();
+    assert_eq!(c.server.listen.to_string(), "127.0.0.1:8600");
+    assert_eq!((c.server.path.as_str(), c.server.max_body), ("/mcp", 4 << 20));
+    assert_eq!(c.ledger.path, Path::new(".counterfoil/ledger.db"));
+    assert_eq!((c.ledger.lease, c.ledger.retention), (Millis(15_000), Millis(7 * 86_400_000)));
+    assert_eq!((c.auth, c.lists_ttl, c.sandbox), (Auth::None, Millis(300_000), None));
+    // Without a file it is the same, with the sandbox provider.
+    let mut none = Config::sandbox_with_environment(NO_ENV).unwrap();
+    assert_eq!(none, Config::sandbox(".counterfoil".as_ref()));
+    assert_eq!(none.sandbox.unwrap().to_string(), "127.0.0.1:8690");
+    none.sandbox = None;
+    none.file = Some("counterfoil.toml".into());
+    assert_eq!(none, c);
+}
+
+#[test]
+fn relative_paths_start_from_the_file() {
+    let text = "[[integration]]\nname = \"a\"\nmanifest = \"i/a.toml\"\n";
+    let c = Config::parse(Path::new("/etc/cf/counterfoil.toml"), text, NO_ENV).unwrap();
+    assert_eq!(c.ledger.path, Path::new("/etc/cf/.counterfoil/ledger.db"));
+    assert_eq!(c.integrations[0].manifest, Path::new("/etc/cf/i/a.toml"));
+}
+
+/// File, place, a part of the message, and whether the schema alone refuses it too.
+const BAD: &[(&str, &str, &str, bool)] = &[
+    // Not TOML.
+    ("[server\n", "1:", "not TOML", false),
+    ("a = 1\na = 2\n", "2:1", "not TOML", false),
+    // Unknown keys, with a suggestion where one is near.
+    (
+        "[server]\nlistn = \"127.0.0.1:1\"\n",
+        "2:1",
+        "unknown key \"listn\" in [server]; did you mean \"listen\"?",
+        true,
+    ),
+    ("[sever]\n", "1:2", "unknown key \"sever\"; did you mean \"server\"?", true),
+    ("[server]\nzebra = 1\n", "2:1", "known: listen, mode", true),
+    ("[tools.\"a.b\"]\nrecovry = \"key\"\n", "2:1", "in [tools.\"a.b\"]; did you mean \"recovery\"?", true),
+    (
+        "[[integration]]\nname = \"a\"\nmanifest = \"m\"\nmanifst = \"m\"\n",
+        "4:1",
+        "did you mean \"manifest\"?",
+        true,
+    ),
+    // Wrong types.
+    ("[server]\nlisten = 8600\n", "2:10", "listen must be a string, not an integer", true),
+    ("server = 1\n", "1:10", "server must be a table, not an integer", true),
+    ("[server]\nallowed_hosts = \"a\"\n", "2:17", "must be an array of strings", true),
+    ("[server]\nallowed_hosts = [1]\n", "2:18", "takes strings, not an integer", true),
+    ("[tools.\"a.b\"]\ninject_key = \"yes\"\n", "2:14", "must be true or false", true),
+    ("[integration]\nname = \"a\"\n", "1:2", "write [[integration]]", true),
+    ("[tools]\nx = 1\n", "2:5", "x must be a table", true),
+    ("[lists]\nttl = 5.0\n", "2:7", "not a number with a fraction", true),
+    // Wrong values.
+    ("[server]\nlisten = \"127.0.0.1\"\n", "2:10", "is not an address", true),
+    ("[server]\nname = \"a b\"\n", "2:8", "is not a name", true),
+    ("[server]\nmode = \"test\"\n", "2:8", "use \"sandbox\" or \"production\"", true),
+    ("[server]\npath = \"mcp\"\n", "2:8", "is not a path", true),
+    ("[server]\npath = \"/metrics\"\n", "2:8", "/metrics is taken", false),
+    ("[server]\npublic_url = \"http://mcp.example.com\"\n", "2:14", "must be https", false),
+    ("[server]\npublic_url = \"https://u:p@mcp.example.com\"\n", "2:14", "must have no user", true),
+    ("[server]\nallowed_hosts = [\"https://a\"]\n", "2:18", "is not a host name", true),
+    ("[server]\nallowed_origins = [\"https://a.example/\"]\n", "2:20", "write \"https://a.example\"", true),
+    ("[server]\nmax_body = \"4MB\"\n", "2:12", "is not a size", true),
+    ("[server]\nmax_body = \"1GiB\"\n", "2:12", "outside 1KiB to 64MiB", false),
+    ("[ledger]\nretention = \"a week\"\n", "2:13", "is not a length of time", true),
+    ("[ledger]\nretention = \"500d\"\n", "2:13", "outside 1m to 400d", false),
+    ("[ledger]\nurl = \"sqlite::memory:\"\n", "2:7", "a ledger lives in a file", false),
+    ("[ledger]\nurl = \"mysql://x\"\n", "2:7", "must be \"sqlite:PATH\"", true),
+    ("[auth]\nmode = \"basic\"\n", "2:8", "is unknown", true),
+    ("[tools.\"a.b\"]\nrecovery = \"keys\"\n", "2:12", "did you mean \"key\"?", true),
+    ("[tools.\"a.b\"]\nrecovery = \"local\"\n", "2:12", "the ledger's own database", true),
+    ("[tools.\"a.b\"]\nunkeyed = \"gard\"\n", "2:11", "did you mean \"guard\"?", true),
+    ("[tools.\"a.b\"]\nname = \"a.b\"\n", "2:8", "is not a tool name", true),
+    ("[tools.\"a.b\"]\nheader_name = \"Content-Type\"\n", "2:15", "means something else to HTTP", false),
+    ("[tools.\"a.b\"]\nkey_from = []\n", "2:1", "names no argument", true),
+    ("[tools.\"a.b\"]\nkey_from = [\"x\", \"x\"]\n", "2:18", "named twice", true),
+    ("[tools.ab]\nunkeyed = \"new\"\n", "1:8", "is not a canonical id", true),
+    ("[[integration]]\nname = \"a.b\"\nmanifest = \"m\"\n", "2:8", "is not the name of an integration", true),
+    ("[[integration]]\nname = \"a\"\n", "1:", "needs manifest", true),
+    ("[sandbox]\nlisten = \"0.0.0.0:1\"\n", "2:10", "is not on loopback", false),
+    // Impossible combinations.
+    ("[server]\nlisten = \"0.0.0.0:8600\"\n", "2:10", "can be reached from other machines", false),
+    ("[server]\nmode = \"production\"\n[sandbox]\n", "3:2", "has no place in mode = \"production\"", false),
+    ("[defaults]\nsend_timeout = \"2m\"\n", "2:16", "is longer than timeout", false),
+    ("[defaults]\ntimeout = \"5s\"\n", "2:11", "is longer than timeout", false),
+    (
+        "[tools.\"a.b\"]\nguard_window = \"10m\"\nretention = \"5m\"\n",
+        "3:13",
+        "is shorter than guard_window",
+        false,
+    ),
+    (
+        "[[integration]]\nname = \"a\"\nmanifest = \"m\"\n[[integration]]\nname = \"a\"\nmanifest = \"n\"\n",
+        "5:8",
+        "is already there, in line 2",
+        false,
+    ),
+    (
+        "[sandbox]\n[[integration]]\nname = \"payments\"\nmanifest = \"m\"\n",
+        "3:8",
+        "that [sandbox] mounts",
+        false,
+    ),
+    // Secrets belong elsewhere.
+    ("[server]\nname = \"${env:NAME}\"\n", "2:8", "is for secrets only", true),
+    ("[alerts]\nwebhook = \"http://a.example/x\"\n", "2:11", "must be https", false),
+    ("[alerts]\nwebhook = \"${env:NO_SUCH}\"\n", "2:11", "variable NO_SUCH is not set", false),
+    ("[alerts]\nwebhook = \"https://h/${env:X}\"\n", "2:11", "with nothing around it", false),
+    // What this version has no room for.
+    ("[bus]\nurl = \"auto\"\n", "1:2", "not available in this version", true),
+    ("[seal]\nkeys = \"ledger\"\n", "1:2", "not available in this version", true),
+    ("[[upstream]]\nname = \"crm\"\n", "1:", "not available in this version", true),
+    ("[ledger]\nurl = \"postgres://h/db\"\n", "2:7", "PostgreSQL is not available in this version", true),
+    ("[auth]\nmode = \"oauth\"\n", "2:8", "\"oauth\" is not available in this version", true),
+    ("[defaults]\nleg = \"45s\"\n", "2:1", "not available in this version", true),
+    ("[defaults]\nheader_name = \"X-Key\"\n", "2:15", "not available in this version", true),
+    (
+        "[tools.\"a.b\"]\nunkeyed = \"reserve\"\n",
+        "2:11",
+        "\"reserve\" is not available in this version",
+        true,
+    ),
+    ("[tools.\"a.b\"]\napproval = \"always\"\n", "2:12", "is not available in this version", true),
+    ("[tools.\"a.b\"]\nmode = \"task\"\n", "2:8", "\"task\" is not available in this version", true),
+];
+
+#[test]
+fn what_is_wrong_is_refused_with_its_place_and_words() {
+    for (text, place, words, _) in BAD {
+        let e = parse(text).expect_err(text);
+        let all = e.to_string();
+        let wanted = format!("counterfoil.toml:{place}");
+        let found = all.lines().any(|l| l.starts_with(&wanted) && l.contains(words));
+        assert!(found, "{text:?}\nwanted {wanted} … {words}\ngot {all}");
+    }
+}
+
+#[test]
+fn every_fault_is_told_at_once_in_the_order_of_the_file() {
+    let e = parse("[server]\nlistn = 1\nname = \"\"\n[auth]\nmode = \"x\"\n").unwrap_err();
+    let lines: Vec<_> = e.problems.iter().map(|p| p.at.clone()).collect();
+    assert_eq!(lines, [At::Line(2, 1), At::Line(3, 8), At::Line(5, 8)]);
+}
+
+#[test]
+fn the_schema_agrees_with_the_parser() {
+    let schema = schema();
+    let good = [
+        FULL,
+        "",
+        "[sandbox]\nlisten = \"127.0.0.1:0\"\n",
+        "[server]\nlisten = \"[::1]:8600\"\n",
+        "[server]\nlisten = \"localhost:8600\"\n",
+        "[defaults]\nmode = \"inline\"\n",
+    ];
+    for text in good {
+        parse(text).expect(text);
+        assert!(
+            schema.is_valid(&as_json(text)),
+            "{text}: {:?}",
+            schema.iter_errors(&as_json(text)).map(|e| e.to_string()).collect::<Vec<_>>()
+        );
+    }
+    for (text, _, _, by_schema) in BAD {
+        if let Ok(table) = toml::from_str::<toml::Table>(text) {
+            let valid = schema.is_valid(&serde_json::to_value(table).unwrap());
+            assert_eq!(!valid, *by_schema, "{text}");
+        }
+    }
+}
+
+#[test]
+fn the_examples_and_templates_are_right() {
+    let schema = schema();
+    let mut seen = 0;
+    for dir in std::fs::read_dir(root().join("examples")).unwrap() {
+        let file = dir.unwrap().path().join("counterfoil.toml");
+        if !file.exists() {
+            continue;
+        }
+        let text = std::fs::read_to_string(&file).unwrap();
+        let config = Config::parse(&file, &text, NO_ENV).unwrap_or_else(|e| panic!("{e}"));
+        assert!(schema.is_valid(&as_json(&text)), "{}", file.display());
+        counterfoil::run::load(&config, config.sandbox).unwrap_or_else(|e| panic!("{e}"));
+        seen += 1;
+    }
+    assert!(seen >= 3, "only {seen} examples");
+}
+
+#[test]
+fn secrets_are_named_and_never_shown() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("hook"), "https://h.example/hook?t=s3cret\n").unwrap();
+    let file = dir.path().join("c.toml");
+    let read = |text: &str| Config::parse(&file, text, [("HOOK", "https://h.example/hook?t=s3cret")]);
+    for text in ["[alerts]\nwebhook = \"${env:HOOK}\"\n", "[alerts]\nwebhook = \"${file:hook}\"\n"] {
+        let c = read(text).unwrap();
+        assert_eq!(c.webhook.as_ref().unwrap().url(), "https://h.example/hook?t=s3cret");
+        assert!(!format!("{c:?}").contains("s3cret"));
+    }
+    assert!(
+        read("[alerts]\nwebhook = \"${file:none}\"\n").unwrap_err().to_string().contains("can't be read")
+    );
+}
+
+#[test]
+fn the_environment_overrides() {
+    let text = "[server]\nlisten = \"127.0.0.1:1\"\n";
+    let with =
+        |vars: &[(&str, &str)]| Config::parse(Path::new("c.toml"), text, vars.iter().map(|(k, v)| (*k, *v)));
+    let c = with(&[
+        ("COUNTERFOIL__SERVER__LISTEN", "127.0.0.1:2"),
+        ("COUNTERFOIL__SERVER__ALLOWED_HOSTS", "a.example, b.example"),
+        ("COUNTERFOIL__LEDGER__RETENTION", "1d"),
+        ("COUNTERFOIL_FAILPOINT", "x"),
+        ("OTHER", "y"),
+    ])
+    .unwrap();
+    assert_eq!(c.server.listen.port(), 2);
+    assert_eq!(c.server.allowed_hosts, ["a.example", "b.example"]);
+    assert_eq!(c.ledger.retention, Millis(86_400_000));
+    for (name, value, words) in [
+        ("COUNTERFOIL__SERVER__LISTN", "x", "did you mean \"listen\"?"),
+        ("COUNTERFOIL__SERVERS__LISTEN", "x", "did you mean COUNTERFOIL__SERVER__LISTEN?"),
+        ("COUNTERFOIL__LISTEN", "x", "must be COUNTERFOIL__SECTION__KEY"),
+        ("COUNTERFOIL__SERVER__LISTEN", "x", "is not an address"),
+        ("COUNTERFOIL__SERVER__LISTEN", "0.0.0.0:1", "can be reached from other machines"),
+        ("COUNTERFOIL__TOOLS__A", "x", "no section [tools] that the environment can set"),
+    ] {
+        let e = with(&[(name, value)]).unwrap_err().to_string();
+        assert!(e.starts_with(&format!("environment variable {name}: ")) && e.contains(words), "{name}: {e}");
+    }
+}
