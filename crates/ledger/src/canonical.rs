@@ -29,7 +29,13 @@ impl Fingerprint {
     /// The fingerprint of a call of `tool` (its canonical id) with these arguments.
     #[must_use]
     pub fn of(tool: &str, arguments: &Canonical) -> Fingerprint {
-        Fingerprint { version: VERSION, digest: crate::words::digest("counterfoil/fingerprint/1", &[tool.as_bytes(), arguments.0.as_bytes()]) }
+        Fingerprint {
+            version: VERSION,
+            digest: crate::words::digest(
+                "counterfoil/fingerprint/1",
+                &[tool.as_bytes(), arguments.0.as_bytes()],
+            ),
+        }
     }
 }
 
@@ -100,7 +106,10 @@ pub fn canonicalise(text: &str) -> Result<Canonical, CanonicalError> {
 ///
 /// # Errors
 /// [`CanonicalError`] says what is wrong with the text.
-pub fn canonicalise_arguments(text: Option<&str>, leave_out: Option<&str>) -> Result<Canonical, CanonicalError> {
+pub fn canonicalise_arguments(
+    text: Option<&str>,
+    leave_out: Option<&str>,
+) -> Result<Canonical, CanonicalError> {
     let Some(text) = text else { return Ok(Canonical("{}".into())) };
     let mut r = Reader { b: text.as_bytes(), text, at: 0 };
     r.space();
@@ -349,7 +358,8 @@ impl Reader<'_> {
             self.at += 1;
             let d = self.digits()?;
             let text = self.text[d].trim_start_matches('0');
-            let e: i64 = if text.is_empty() { 0 } else { text.parse().map_err(|_| CanonicalError::Exponent)? };
+            let e: i64 =
+                if text.is_empty() { 0 } else { text.parse().map_err(|_| CanonicalError::Exponent)? };
             if e > MAX_EXPONENT {
                 return Err(CanonicalError::Exponent);
             }
@@ -450,11 +460,14 @@ mod tests {
     fn arguments_default_to_an_empty_object_and_lose_the_key() {
         let none = canonicalise_arguments(None, None).unwrap();
         assert_eq!(none, canonicalise_arguments(Some("{}"), None).unwrap());
-        let a = canonicalise_arguments(Some(r#"{"x":1,"idempotency_key":"k"}"#), Some("idempotency_key")).unwrap();
+        let a = canonicalise_arguments(Some(r#"{"x":1,"idempotency_key":"k"}"#), Some("idempotency_key"))
+            .unwrap();
         assert_eq!(a.as_str(), r#"{"x":1}"#);
         assert_eq!(canonicalise_arguments(Some("[1]"), None), Err(CanonicalError::NotAnObject));
         // Only at the root.
-        let nested = canonicalise_arguments(Some(r#"{"o":{"idempotency_key":"k"}}"#), Some("idempotency_key")).unwrap();
+        let nested =
+            canonicalise_arguments(Some(r#"{"o":{"idempotency_key":"k"}}"#), Some("idempotency_key"))
+                .unwrap();
         assert_eq!(nested.as_str(), r#"{"o":{"idempotency_key":"k"}}"#);
     }
 

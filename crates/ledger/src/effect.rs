@@ -43,7 +43,9 @@ impl Strategy {
         match self {
             Strategy::Key | Strategy::Unique | Strategy::Local => "exactly one effect",
             Strategy::Natural => "the same end state, unless another writer intervened",
-            Strategy::Lookup => "exactly one effect, unless a process or packet stalls longer than the provider's processing bound",
+            Strategy::Lookup => {
+                "exactly one effect, unless a process or packet stalls longer than the provider's processing bound"
+            }
             Strategy::Confirm => "a person's word, recorded",
             Strategy::None => "at most one effect, and never hidden",
         }
@@ -122,7 +124,10 @@ impl Intent {
     /// Identifies the intent's content, to tell whether a re-execution asks for the same.
     #[must_use]
     pub fn digest(&self) -> IntentDigest {
-        IntentDigest(crate::words::digest("counterfoil/intent/1", &[self.name.as_bytes(), self.discriminator.as_bytes(), &self.body]))
+        IntentDigest(crate::words::digest(
+            "counterfoil/intent/1",
+            &[self.name.as_bytes(), self.discriminator.as_bytes(), &self.body],
+        ))
     }
 }
 
@@ -138,7 +143,9 @@ impl Serialize for IntentDigest {
 impl<'de> Deserialize<'de> for IntentDigest {
     fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         let s = String::deserialize(d)?;
-        unhex32(&s).map(IntentDigest).ok_or_else(|| serde::de::Error::custom("64 hexadecimal digits expected"))
+        unhex32(&s)
+            .map(IntentDigest)
+            .ok_or_else(|| serde::de::Error::custom("64 hexadecimal digits expected"))
     }
 }
 

@@ -13,18 +13,26 @@ macro_rules! failpoint {
     };
 }
 
+#[cfg(feature = "failpoints")]
+static ARMED: std::sync::LazyLock<Option<(String, u32)>> = std::sync::LazyLock::new(|| {
+    let text = std::env::var("COUNTERFOIL_FAILPOINT").ok()?;
+    Some(match text.split_once('@') {
+        Some((n, nth)) => (n.to_owned(), nth.parse().unwrap_or(1)),
+        None => (text, 1),
+    })
+});
+
+/// Whether the environment names this point.
+#[cfg(feature = "failpoints")]
+#[must_use]
+pub fn is_armed(name: &str) -> bool {
+    ARMED.as_ref().is_some_and(|(armed, _)| armed == name)
+}
+
 /// Passes the point `name`: kills the process if the environment says so.
 #[cfg(feature = "failpoints")]
 pub fn pass(name: &str) {
-    use std::sync::LazyLock;
     use std::sync::atomic::{AtomicU32, Ordering};
-    static ARMED: LazyLock<Option<(String, u32)>> = LazyLock::new(|| {
-        let text = std::env::var("COUNTERFOIL_FAILPOINT").ok()?;
-        Some(match text.split_once('@') {
-            Some((n, nth)) => (n.to_owned(), nth.parse().unwrap_or(1)),
-            None => (text, 1),
-        })
-    });
     static PASSED: AtomicU32 = AtomicU32::new(0);
     if let Some((armed, nth)) = &*ARMED
         && armed == name

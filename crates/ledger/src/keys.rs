@@ -78,7 +78,13 @@ fn bytes(text: &str) -> Option<[u8; 16]> {
 }
 
 fn scope_parts<'a>(scope: &'a Scope, fingerprint: &'a Fingerprint) -> [&'a [u8]; 5] {
-    [scope.principal.as_bytes(), scope.tool.as_bytes(), scope.mode.as_bytes(), std::slice::from_ref(&fingerprint.version), &fingerprint.digest]
+    [
+        scope.principal.as_bytes(),
+        scope.tool.as_bytes(),
+        scope.mode.as_bytes(),
+        std::slice::from_ref(&fingerprint.version),
+        &fingerprint.digest,
+    ]
 }
 
 /// Mints a key for one more operation with these arguments in this scope (`newKey`).
@@ -97,9 +103,15 @@ pub fn kind(secret: &Secret, scope: &Scope, fingerprint: &Fingerprint, key: &Key
         return KeyKind::Operation(id);
     }
     let Some(rest) = key.as_str().strip_prefix(MINTED) else { return KeyKind::Own };
-    let (Some(r), Some(t)) = (rest.get(..26).and_then(bytes), rest.get(26..).and_then(bytes)) else { return KeyKind::Own };
+    let (Some(r), Some(t)) = (rest.get(..26).and_then(bytes), rest.get(26..).and_then(bytes)) else {
+        return KeyKind::Own;
+    };
     let p = scope_parts(scope, fingerprint);
-    if same(&tag(secret, "counterfoil/minted/1", &[p[0], p[1], p[2], p[3], p[4], &r]), &t) { KeyKind::Minted } else { KeyKind::MintedForAnother }
+    if same(&tag(secret, "counterfoil/minted/1", &[p[0], p[1], p[2], p[3], p[4], &r]), &t) {
+        KeyKind::Minted
+    } else {
+        KeyKind::MintedForAnother
+    }
 }
 
 /// The nonce that goes out with a delivery; sent back, it proves that the consumer has the result.
@@ -116,7 +128,8 @@ pub fn acknowledged(secret: &Secret, principal: &str, nonce: &str) -> Option<Ope
     let rest = nonce.strip_prefix(ACK)?;
     let raw = rest.get(..26).and_then(bytes)?;
     let t = rest.get(26..).and_then(bytes)?;
-    same(&tag(secret, "counterfoil/ack/1", &[principal.as_bytes(), &raw]), &t).then(|| OperationId(u128::from_be_bytes(raw)))
+    same(&tag(secret, "counterfoil/ack/1", &[principal.as_bytes(), &raw]), &t)
+        .then(|| OperationId(u128::from_be_bytes(raw)))
 }
 
 #[cfg(test)]

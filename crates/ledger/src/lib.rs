@@ -32,11 +32,11 @@ pub use decide::{Event, Refusal, Transition, Verdict, decide};
 pub use effect::{Effect, EffectState, Intent, Recovery, Strategy};
 pub use env::{Env, SystemEnv};
 pub use executor::{Executor, Looked, Receipt, Sent};
-pub use keys::{Carrier, CallerKey, Secret};
+pub use keys::{CallerKey, Carrier, Secret};
 pub use operation::{Caller, Delivery, DeliveryState, Execution, Operation, OperationPolicy, Unkeyed};
 pub use service::{
-    Answer, Attempt, Call, CallError, Creation, JoinedBy, Kind, Ledger, Note, Observer, Performed, Progress, RunError, Runner, Settings, Silent,
-    Stopped, ToolResult,
+    Answer, Attempt, Call, CallError, Creation, JoinedBy, Kind, Ledger, Note, Observer, Performed, Progress,
+    RunError, Runner, Settings, Silent, Stopped, ToolResult,
 };
 pub use store::{Blob, BlobKind, Committed, Store, StoreError};
 pub use words::{EffectKey, Epoch, Key, KeyHash, Millis, OperationId, Scope, SlotHash, Time};

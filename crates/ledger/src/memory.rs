@@ -5,12 +5,13 @@ use crate::env::Env;
 use crate::keys::Secret;
 use crate::operation::Operation;
 use crate::store::{
-    ApiKey, Attention, Blob, BlobKind, Committed, Counts, Found, Identity, Query, SlotWrite, Store, StoreError, StoreStats, Tombstone, Write, key_hash_of,
-    slot_hash_of,
+    ApiKey, Attention, Blob, BlobKind, Committed, Counts, Found, Identity, Query, SlotWrite, Store,
+    StoreError, StoreStats, Tombstone, Write, key_hash_of, slot_hash_of,
 };
 use crate::words::{Epoch, KeyHash, Millis, OperationId, SlotHash, Time};
 use async_trait::async_trait;
 use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 #[derive(Default)]
@@ -30,9 +31,11 @@ pub struct MemoryStore {
     started: i64,
     base: Time,
     epoch: Epoch,
+    /// The newest boot of all on this state.
+    newest: Arc<AtomicU64>,
     identity: Identity,
     attention: Attention,
-    state: Mutex<State>,
+    state: Arc<Mutex<State>>,
 }
 
 impl MemoryStore {
@@ -41,7 +44,33 @@ impl MemoryStore {
     pub fn new(env: Arc<dyn Env>, base: Time, attention: Attention) -> MemoryStore {
         let started = env.monotonic();
         let identity = Identity { name: "memory".into(), secret: Secret([1; 32]) };
-        MemoryStore { env, started, base, epoch: Epoch(1), identity, attention, state: Mutex::default() }
+        MemoryStore {
+            env,
+            started,
+            base,
+            epoch: Epoch(1),
+            newest: Arc::new(AtomicU64::new(1)),
+            identity,
+            attention,
+            state: Arc::default(),
+        }
+    }
+
+    /// The same records under the next boot, as after a restart. What the earlier boot still holds goes on
+    /// working on them, like a process that was thought dead.
+    #[must_use]
+    pub fn restart(&self) -> MemoryStore {
+        let epoch = Epoch(self.newest.fetch_add(1, Ordering::SeqCst) + 1);
+        MemoryStore {
+            env: self.env.clone(),
+            started: self.started,
+            base: self.base,
+            epoch,
+            newest: self.newest.clone(),
+            identity: self.identity.clone(),
+            attention: self.attention,
+            state: self.state.clone(),
+        }
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
@@ -67,7 +96,9 @@ impl State {
                     return Committed::Done;
                 }
                 let key = key_hash_of(&operation);
-                if key.is_some_and(|k| self.keys.contains_key(&k) || self.graves.values().any(|g| g.1 == Some(k))) {
+                if key.is_some_and(|k| {
+                    self.keys.contains_key(&k) || self.graves.values().any(|g| g.1 == Some(k))
+                }) {
                     return Committed::KeyTaken;
                 }
                 let s = slot_hash_of(&operation);
@@ -112,7 +143,7 @@ impl Store for MemoryStore {
         self.epoch
     }
     fn is_live(&self, epoch: Epoch) -> bool {
-        epoch == self.epoch
+        epoch.0 == self.newest.load(Ordering::SeqCst)
     }
     fn clock_step(&self) -> Option<Time> {
         None
@@ -155,8 +186,11 @@ impl Store for MemoryStore {
     }
     async fn due(&self, now: Time, limit: usize) -> Result<Vec<Operation>, StoreError> {
         let s = self.state();
-        let mut due: Vec<(Time, &Operation)> =
-            s.records.values().filter_map(|(op, _)| self.attention_of(op).filter(|t| *t <= now).map(|t| (t, op))).collect();
+        let mut due: Vec<(Time, &Operation)> = s
+            .records
+            .values()
+            .filter_map(|(op, _)| self.attention_of(op).filter(|t| *t <= now).map(|t| (t, op)))
+            .collect();
         due.sort_by_key(|(t, op)| (*t, op.id));
         Ok(due.into_iter().take(limit).map(|(_, op)| op.clone()).collect())
     }
@@ -166,7 +200,7 @@ impl Store for MemoryStore {
             .values()
             .map(|(op, _)| op)
             .filter(|op| after.is_none_or(|a| op.id > a) && self.attention_of(op).is_some())
-            .filter(|op| op.owner != self.epoch && op.caller.epoch != self.epoch)
+            .filter(|op| (op.owner != Epoch(0) && !self.is_live(op.owner)) || !self.is_live(op.caller.epoch))
             .take(limit)
             .cloned()
             .collect())
@@ -199,8 +233,14 @@ impl Store for MemoryStore {
     }
     async fn prune(&self, now: Time, tombstones_for: Millis, limit: usize) -> Result<usize, StoreError> {
         let mut s = self.state();
-        let gone: Vec<Operation> =
-            s.records.values().map(|(op, _)| op).filter(|op| op.expires_at().is_some_and(|t| t < now)).take(limit).cloned().collect();
+        let gone: Vec<Operation> = s
+            .records
+            .values()
+            .map(|(op, _)| op)
+            .filter(|op| op.expires_at().is_some_and(|t| t < now))
+            .take(limit)
+            .cloned()
+            .collect();
         for op in &gone {
             s.records.remove(&op.id);
             s.blobs.retain(|(id, _), _| *id != op.id);
@@ -208,7 +248,12 @@ impl Store for MemoryStore {
             if let Some(k) = key {
                 s.keys.remove(&k);
             }
-            let grave = Tombstone { id: op.id, fingerprint: op.fingerprint, outcome: op.execution.word().into(), at: now };
+            let grave = Tombstone {
+                id: op.id,
+                fingerprint: op.fingerprint,
+                outcome: op.execution.word().into(),
+                at: now,
+            };
             s.graves.insert(op.id, (grave, key));
         }
         s.graves.retain(|_, (t, _)| t.at.plus(tombstones_for) > now);

@@ -54,7 +54,8 @@ impl Execution {
         }
     }
     /// Every word, in the order of a life.
-    pub const WORDS: [&'static str; 7] = ["accepted", "running", "input_required", "completed", "failed", "cancelled", "in_doubt"];
+    pub const WORDS: [&'static str; 7] =
+        ["accepted", "running", "input_required", "completed", "failed", "cancelled", "in_doubt"];
     /// No attempt will change it by itself any more.
     #[must_use]
     pub fn is_ended(&self) -> bool {
@@ -217,6 +218,9 @@ pub struct Operation {
     /// Somebody asked to cancel between two effects; a tool may read it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cancel_requested: bool,
+    /// Every effect is known and an operator ended it: its next attempt only gives an account.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub conclude: bool,
     /// The result reports an error of the tool or provider.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_error: bool,
@@ -239,7 +243,9 @@ impl Operation {
     /// Whether some effect happened or may have.
     #[must_use]
     pub fn may_have_effect(&self) -> bool {
-        self.effects.iter().any(|e| e.state != EffectState::Rejected && !(e.state == EffectState::Intended && e.unresolved == 0))
+        self.effects.iter().any(|e| {
+            e.state != EffectState::Rejected && !(e.state == EffectState::Intended && e.unresolved == 0)
+        })
     }
     /// The effect of that name.
     #[must_use]
@@ -257,7 +263,9 @@ impl Operation {
             Execution::Failed { .. } | Execution::Cancelled { .. } => None,
             Execution::Completed => match self.delivery.state {
                 DeliveryState::Ready => Some(self.delivery.at.plus(grace)),
-                DeliveryState::Undelivered if !self.delivery.alerted => Some(self.delivery.at.plus(alert_after)),
+                DeliveryState::Undelivered if !self.delivery.alerted => {
+                    Some(self.delivery.at.plus(alert_after))
+                }
                 _ => None,
             },
         }

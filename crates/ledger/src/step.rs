@@ -43,9 +43,14 @@ pub fn next(effect: &Effect, at: Moment) -> Step {
         EffectState::Applied | EffectState::Rejected => return Step::Settled,
         EffectState::Intended | EffectState::Unknown => {}
     }
-    if at.now < effect.not_before {
-        return Step::Wait(effect.not_before);
+    match allowed(effect, at) {
+        // Only what reaches the provider has to wait.
+        Step::Send { .. } | Step::LookUp if at.now < effect.not_before => Step::Wait(effect.not_before),
+        step => step,
     }
+}
+
+fn allowed(effect: &Effect, at: Moment) -> Step {
     if effect.forced {
         return Step::Send { replay: effect.unresolved > 0 };
     }
@@ -54,16 +59,22 @@ pub fn next(effect: &Effect, at: Moment) -> Step {
         if effect.recovery.precheck && effect.recovery.can_look_up && effect.looks == 0 {
             return Step::LookUp;
         }
-        return if effect.attempt_sends < effect.recovery.max_sends { Step::Send { replay: false } } else { Step::NeverSent };
+        return if effect.attempt_sends < effect.recovery.max_sends {
+            Step::Send { replay: false }
+        } else {
+            Step::NeverSent
+        };
     }
     let stepped = at.clock_step.is_some_and(|s| effect.intended_at < s);
     match effect.recovery.strategy {
         Strategy::Key | Strategy::Unique | Strategy::Natural => replay(effect, at.now, stepped),
         // Committed in the ledger's own database or not at all: running it again is the recovery.
         Strategy::Local => Step::Send { replay: true },
-        Strategy::Lookup => look_up(effect, at, stepped),
+        Strategy::Lookup => look_up(effect, at),
         Strategy::Confirm => Step::AskPerson(format!("Did this happen? {}", effect.summary)),
-        Strategy::None => Step::Doubt(doubt(effect, "a send of it is unresolved and nothing makes a second one safe")),
+        Strategy::None => {
+            Step::Doubt(doubt(effect, "a send of it is unresolved and nothing makes a second one safe"))
+        }
     }
 }
 
@@ -80,7 +91,11 @@ fn replay_is_safe(effect: &Effect, now: Time, stepped: bool) -> bool {
 
 fn replay(effect: &Effect, now: Time, stepped: bool) -> Step {
     if !effect.stored_failure && replay_is_safe(effect, now, stepped) {
-        return if effect.attempt_sends < effect.recovery.max_sends { Step::Send { replay: true } } else { Step::Rest };
+        return if effect.attempt_sends < effect.recovery.max_sends {
+            Step::Send { replay: true }
+        } else {
+            Step::Rest
+        };
     }
     let why = if effect.stored_failure {
         "the provider repeats a stored failure for this key"
@@ -100,10 +115,19 @@ fn replay(effect: &Effect, now: Time, stepped: bool) -> Step {
     Step::Doubt(doubt(effect, why))
 }
 
-fn look_up(effect: &Effect, at: Moment, stepped: bool) -> Step {
-    let until = quarantine_until(effect, at, stepped);
-    if effect.absent && at.now >= until {
-        return if effect.attempt_sends < effect.recovery.max_sends { Step::Send { replay: true } } else { Step::Rest };
+fn look_up(effect: &Effect, at: Moment) -> Step {
+    if effect.absent && at.now >= counts_from(effect, at) {
+        if effect.stored_failure {
+            return Step::Doubt(doubt(
+                effect,
+                "the provider shows no trace of it and refuses to take it again",
+            ));
+        }
+        return if effect.attempt_sends < effect.recovery.max_sends {
+            Step::Send { replay: true }
+        } else {
+            Step::Rest
+        };
     }
     Step::LookUp
 }
@@ -112,10 +136,12 @@ fn look_up(effect: &Effect, at: Moment, stepped: bool) -> Step {
 /// what the provider may take to process and to show it. A clock that was set says nothing about how long ago
 /// that was, so the wait begins anew.
 #[must_use]
-pub fn quarantine_until(effect: &Effect, at: Moment, stepped: bool) -> Time {
+pub fn counts_from(effect: &Effect, at: Moment) -> Time {
     let q = effect.quarantine_until();
     match at.clock_step {
-        Some(s) if stepped => q.max(s.plus(effect.recovery.processing_bound).plus(effect.recovery.visibility_lag)),
+        Some(s) if effect.intended_at < s => {
+            q.max(s.plus(effect.recovery.processing_bound).plus(effect.recovery.visibility_lag))
+        }
         _ => q,
     }
 }

@@ -6,7 +6,7 @@ use crate::words::{Millis, Time};
 /// What a call without a key is to the operation in its slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Twin {
-    /// Outside the window, acknowledged or cancelled: a new operation.
+    /// Outside the window, acknowledged or expired: a new operation.
     History,
     /// Its caller is known to be gone: this call is that call again.
     Join,
@@ -21,14 +21,30 @@ pub enum Twin {
 pub fn classify(op: &Operation, now: Time, window: Millis, caller_gone: bool) -> Twin {
     let within = |at: Time| now.since(at) <= window;
     match &op.execution {
-        Execution::Cancelled { .. } => Twin::History,
+        Execution::Cancelled { explicit: false } => Twin::History,
+        // Somebody stopped it. A repetition by itself must not undo that: it is told so.
+        Execution::Cancelled { explicit: true } => {
+            if op.ended_at.is_none_or(within) {
+                Twin::Join
+            } else {
+                Twin::History
+            }
+        }
         // Nothing happened: going on with it is harmless, and its effect keys stay the same.
         Execution::Failed { .. } => {
-            if op.ended_at.is_none_or(within) { Twin::Join } else { Twin::History }
+            if op.ended_at.is_none_or(within) {
+                Twin::Join
+            } else {
+                Twin::History
+            }
         }
         Execution::Accepted | Execution::InDoubt { .. } | Execution::InputRequired { .. } => Twin::Join,
         Execution::Running => {
-            if caller_gone { Twin::Join } else { Twin::Wait }
+            if caller_gone {
+                Twin::Join
+            } else {
+                Twin::Wait
+            }
         }
         Execution::Completed => {
             let last = op.ended_at.map_or(op.delivery.at, |e| e.max(op.delivery.at));
@@ -38,7 +54,11 @@ pub fn classify(op: &Operation, now: Time, window: Millis, caller_gone: bool) ->
                 DeliveryState::Written => Twin::Delivered,
                 DeliveryState::Undelivered => Twin::Join,
                 DeliveryState::Ready | DeliveryState::NotReady => {
-                    if caller_gone { Twin::Join } else { Twin::Wait }
+                    if caller_gone {
+                        Twin::Join
+                    } else {
+                        Twin::Wait
+                    }
                 }
             }
         }

@@ -149,12 +149,24 @@ impl Scope {
     /// The hash under which `key` is found in this scope.
     #[must_use]
     pub fn key_hash(&self, key: &Key) -> KeyHash {
-        KeyHash(first16(digest("counterfoil/key/1", &[self.principal.as_bytes(), self.tool.as_bytes(), self.mode.as_bytes(), key.0.as_bytes()])))
+        KeyHash(first16(digest(
+            "counterfoil/key/1",
+            &[self.principal.as_bytes(), self.tool.as_bytes(), self.mode.as_bytes(), key.0.as_bytes()],
+        )))
     }
     /// The slot of `fingerprint` in this scope.
     #[must_use]
     pub fn slot_hash(&self, fingerprint: &crate::Fingerprint) -> SlotHash {
-        SlotHash(first16(digest("counterfoil/slot/1", &[self.principal.as_bytes(), self.tool.as_bytes(), self.mode.as_bytes(), &[fingerprint.version], &fingerprint.digest])))
+        SlotHash(first16(digest(
+            "counterfoil/slot/1",
+            &[
+                self.principal.as_bytes(),
+                self.tool.as_bytes(),
+                self.mode.as_bytes(),
+                &[fingerprint.version],
+                &fingerprint.digest,
+            ],
+        )))
     }
 }
 
@@ -176,7 +188,9 @@ pub enum BadKey {
     #[error("the idempotency key has a character outside visible ASCII (0x21 to 0x7E)")]
     Character,
     /// It claims to be an operation id and is none.
-    #[error("keys that begin with `op_` are operation ids, and this is not one; use the `retryKey` exactly as it was given")]
+    #[error(
+        "keys that begin with `op_` are operation ids, and this is not one; use the `retryKey` exactly as it was given"
+    )]
     Reserved,
 }
 
@@ -228,22 +242,42 @@ impl EffectKey {
     /// Derives the key. It depends on (ledger name, scope, key, fingerprint, effect) where the caller gave a
     /// key, else on (ledger name, operation id, effect); never on attempts or the order of calls.
     #[must_use]
-    pub fn derive(ledger_name: &str, scope: &Scope, id: OperationId, key: Option<&Key>, fingerprint: &crate::Fingerprint, name: &str, discriminator: &str) -> EffectKey {
+    pub fn derive(
+        ledger_name: &str,
+        scope: &Scope,
+        id: OperationId,
+        key: Option<&Key>,
+        fingerprint: &crate::Fingerprint,
+        name: &str,
+        discriminator: &str,
+    ) -> EffectKey {
         let d = match key {
             Some(k) => digest(
                 "counterfoil/effect/keyed/1",
                 &[
-                    ledger_name.as_bytes(), scope.principal.as_bytes(), scope.tool.as_bytes(), scope.mode.as_bytes(),
-                    k.0.as_bytes(), &[fingerprint.version], &fingerprint.digest, name.as_bytes(), discriminator.as_bytes(),
+                    ledger_name.as_bytes(),
+                    scope.principal.as_bytes(),
+                    scope.tool.as_bytes(),
+                    scope.mode.as_bytes(),
+                    k.0.as_bytes(),
+                    &[fingerprint.version],
+                    &fingerprint.digest,
+                    name.as_bytes(),
+                    discriminator.as_bytes(),
                 ],
             ),
-            None => digest("counterfoil/effect/operation/1", &[ledger_name.as_bytes(), &id.0.to_be_bytes(), name.as_bytes(), discriminator.as_bytes()]),
+            None => digest(
+                "counterfoil/effect/operation/1",
+                &[ledger_name.as_bytes(), &id.0.to_be_bytes(), name.as_bytes(), discriminator.as_bytes()],
+            ),
         };
         let mut b = first16(d);
         b[6] = (b[6] & 0x0f) | 0x80;
         b[8] = (b[8] & 0x3f) | 0x80;
         let hex: String = b.iter().map(|x| format!("{x:02x}")).collect();
-        EffectKey(format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]).into())
+        EffectKey(
+            format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]).into(),
+        )
     }
     /// The key's text.
     #[must_use]

@@ -1,14 +1,15 @@
 //! Which operation does a call belong to, and what is it answered: the look-up order of the contract.
 
+use super::attempt::Given;
 use super::live::{News, Watch};
 use super::{Answer, ApplyError, Call, CallError, Creation, JoinedBy, Kind, Ledger, Note, Progress};
 use crate::decide::{self, Event, Opening, Refusal};
 use crate::failpoint;
 use crate::keys::{self, Carrier, KeyKind};
-use crate::operation::{Execution, Operation, Unkeyed};
+use crate::operation::{DeliveryState, Execution, Operation, Unkeyed};
 use crate::store::{BlobKind, Committed, Found, SlotWrite, StoreError, Write};
 use crate::twin::{self, Twin};
-use crate::words::{Key, Millis, OperationId, Time};
+use crate::words::{Epoch, Key, Millis, OperationId, Time};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -33,7 +34,9 @@ impl Ledger {
     /// `call.wait`.
     ///
     /// `create` is asked only when a new operation is needed (again, if another call came first); its error
-    /// ends the call before anything is written. `gone` resolves when the caller's stream closes. `progress` hears how far the attempt is.
+    /// ends the call before anything is written. `gone` resolves when the caller's stream closes. `progress`
+    /// hears how far the attempt is. Drive the future to its end (a closed stream is what `gone` is for), and
+    /// say with [`Ledger::delivered`] what became of every [`Answer::Result`].
     ///
     /// # Errors
     /// What `create` says.
@@ -61,7 +64,7 @@ impl Ledger {
     ) -> Result<Answer, E> {
         let until = self.store.now().plus(call.wait);
         // The loser of a compare-and-set starts over; each round reads what beat it.
-        loop {
+        for _ in 0..ROUNDS {
             let place = match self.place(call).await {
                 Ok(p) => p,
                 Err(e) => return Ok(error(CallError::store(&e))),
@@ -69,36 +72,36 @@ impl Ledger {
             match place {
                 Place::Error(e) => return Ok(Answer::Error(e)),
                 Place::Known(op, by) => {
-                    return Ok(match self.known(call, *op, by, until, gone, &mut progress).await {
-                        Ok(a) => a,
-                        Err(e) => error(CallError::store(&e)),
-                    });
+                    let id = op.id;
+                    let answer = self.known(call, *op, by, until, gone, &mut progress).await;
+                    return Ok(answer.unwrap_or_else(|e| error(self.unreadable(call, id, &e))));
                 }
-                Place::Wait(op) => match self.wait_on_twin(call, *op, until, gone.as_mut()).await {
-                    Ok(Waited::Join(op)) => {
-                        return Ok(match self.known(call, *op, JoinedBy::Fingerprint, until, gone, &mut progress).await {
-                            Ok(a) => a,
-                            Err(e) => error(CallError::store(&e)),
-                        });
-                    }
-                    Ok(Waited::Answer(a)) => return Ok(a),
-                    Err(e) => return Ok(error(CallError::store(&e))),
-                },
+                Place::Wait(op) => {
+                    let id = op.id;
+                    let answer = match self.wait_on_twin(call, *op, until, gone.as_mut()).await {
+                        Ok(Waited::Join(op)) => {
+                            self.known(call, *op, JoinedBy::Fingerprint, until, gone, &mut progress).await
+                        }
+                        Ok(Waited::Answer(a)) => Ok(a),
+                        Err(e) => Err(e),
+                    };
+                    return Ok(answer.unwrap_or_else(|e| error(self.unreadable(call, id, &e))));
+                }
                 Place::New { key, slot } => {
                     let creation = create()?;
                     match self.create(call, creation, key, slot).await {
                         Ok(Some((op, watch))) => {
-                            return Ok(match self.wait(call, op, watch, None, until, gone, &mut progress).await {
-                                Ok(a) => a,
-                                Err(e) => error(CallError::store(&e)),
-                            });
+                            let id = op.id;
+                            let answer = self.wait(call, op, watch, None, until, gone, &mut progress).await;
+                            return Ok(answer.unwrap_or_else(|e| error(self.unreadable(call, id, &e))));
                         }
                         Ok(None) => {}
-                        Err(e) => return Ok(error(CallError::store(&e))),
+                        Err(e) => return Ok(Answer::Error(e)),
                     }
                 }
             }
         }
+        Ok(error(CallError::store(&StoreError::Unavailable("other calls kept coming first".into()))))
     }
 
     /// The look-up order: a key decides before the slot does.
@@ -121,30 +124,43 @@ impl Ledger {
         match keys::kind(secret, &call.scope, &call.fingerprint, &k.key) {
             KeyKind::Operation(id) => match self.store.by_id(id).await? {
                 // A foreign operation looks like an unknown one.
-                Some(Found::Operation(op)) if op.scope == call.scope => Ok(self.fits(call, *op, JoinedBy::Operation)),
+                Some(Found::Operation(op)) if op.scope == call.scope => {
+                    Ok(self.fits(call, *op, JoinedBy::Operation))
+                }
                 _ => Ok(Place::Error(Box::new(self.expired(call)))),
             },
             KeyKind::MintedForAnother => Ok(Place::Error(Box::new(self.conflict(call, None)))),
-            kind @ (KeyKind::Minted | KeyKind::Own) => match self.store.by_key(&call.scope.key_hash(&k.key)).await? {
-                Some(Found::Operation(op)) => Ok(self.fits(call, *op, JoinedBy::Key)),
-                Some(Found::Tombstone(_)) => Ok(Place::Error(Box::new(self.expired(call)))),
-                // A model may have invented it for its retry: its twin is looked for first.
-                None if kind == KeyKind::Own && k.carrier == Carrier::Argument && call.unkeyed == Unkeyed::Guard => {
-                    self.place_by_slot(call, Some(k.key.clone())).await
+            kind @ (KeyKind::Minted | KeyKind::Own) => {
+                match self.store.by_key(&call.scope.key_hash(&k.key)).await? {
+                    Some(Found::Operation(op)) => Ok(self.fits(call, *op, JoinedBy::Key)),
+                    Some(Found::Tombstone(_)) => Ok(Place::Error(Box::new(self.expired(call)))),
+                    // A model may have invented it for its retry: its twin is looked for first.
+                    None if kind == KeyKind::Own
+                        && k.carrier == Carrier::Argument
+                        && call.unkeyed == Unkeyed::Guard =>
+                    {
+                        self.place_by_slot(call, Some(k.key.clone())).await
+                    }
+                    None => Ok(Place::New { key: Some(k.key.clone()), slot: SlotWrite::Set }),
                 }
-                None => Ok(Place::New { key: Some(k.key.clone()), slot: SlotWrite::Set }),
-            },
+            }
         }
     }
 
     fn fits(&self, call: &Call, op: Operation, by: JoinedBy) -> Place {
-        if op.fingerprint == call.fingerprint { Place::Known(Box::new(op), by) } else { Place::Error(Box::new(self.conflict(call, Some(op.id)))) }
+        if op.fingerprint == call.fingerprint {
+            Place::Known(Box::new(op), by)
+        } else {
+            Place::Error(Box::new(self.conflict(call, Some(op.id))))
+        }
     }
 
     async fn place_by_slot(&self, call: &Call, key: Option<Key>) -> Result<Place, StoreError> {
         let Some(op) = self.store.by_slot(&call.scope.slot_hash(&call.fingerprint)).await? else {
             return Ok(Place::New { key, slot: SlotWrite::CompareAndSet(None) });
         };
+        // Deliveries are written lazily: what is on its way counts.
+        let op = self.outbox.newest(op);
         Ok(match twin::classify(&op, self.store.now(), call.guard_window, self.caller_gone(&op)) {
             Twin::History => Place::New { key, slot: SlotWrite::CompareAndSet(Some(op.id)) },
             Twin::Join => Place::Known(Box::new(op), JoinedBy::Fingerprint),
@@ -153,13 +169,14 @@ impl Ledger {
         })
     }
 
-    fn caller_gone(&self, op: &Operation) -> bool {
-        let here = op.caller.epoch == self.store.epoch();
-        op.caller.gone || !self.store.is_live(op.caller.epoch) || (here && !self.live.has_callers(op.id))
-    }
-
     /// Creates the operation and starts its first attempt. `None`: something came first; look again.
-    async fn create(self: &Arc<Self>, call: &Call, creation: Creation, key: Option<Key>, slot: SlotWrite) -> Result<Option<(Operation, Watch)>, StoreError> {
+    async fn create(
+        self: &Arc<Self>,
+        call: &Call,
+        creation: Creation,
+        key: Option<Key>,
+        slot: SlotWrite,
+    ) -> Result<Option<(Operation, Watch)>, Box<CallError>> {
         let now = self.store.now();
         let id = OperationId::new(now, self.env.random_u128());
         let mut opening = Opening {
@@ -172,8 +189,16 @@ impl Ledger {
             intent: None,
             arguments: creation.arguments.clone(),
         };
-        opening.intent = creation.intent.map(|i| {
-            let key = crate::EffectKey::derive(&self.store.identity().name, &opening.scope, id, opening.key.as_ref(), &opening.fingerprint, &i.name, &i.discriminator);
+        opening.intent = creation.intent.clone().map(|i| {
+            let key = crate::EffectKey::derive(
+                &self.store.identity().name,
+                &opening.scope,
+                id,
+                opening.key.as_ref(),
+                &opening.fingerprint,
+                &i.name,
+                &i.discriminator,
+            );
             (i, key)
         });
         let t = decide::open(opening, now);
@@ -181,12 +206,37 @@ impl Ledger {
         let watch = self.live.watch(id, true);
         failpoint!("open.before");
         let write = Write::Create { operation: Box::new(t.next.clone()), slot, blobs: t.blobs };
-        let committed = self.store.write(write).await?;
+        let committed = self.store.write(write).await;
         failpoint!("open.after");
+        let committed = match committed {
+            Ok(c) => c,
+            Err(e @ StoreError::Uncertain(_)) => {
+                // A lost acknowledgement: a record under this fresh id can only be this one.
+                self.env.sleep(Millis(50)).await;
+                match self.read(id).await {
+                    Ok(Some(found)) if found == t.next => Committed::Done,
+                    _ => {
+                        let retry_key =
+                            t.next.key.as_ref().map_or_else(|| id.to_string(), |k| k.as_str().to_owned());
+                        return Err(Box::new(CallError {
+                            operation: Some(id),
+                            retry_key: Some(retry_key),
+                            ..CallError::store(&e)
+                        }));
+                    }
+                }
+            }
+            Err(e) => return Err(Box::new(CallError::store(&e))),
+        };
         match committed {
             Committed::Done => {
                 self.observer.note(Note::Opened(&t.next));
-                self.launch(t.next.clone(), creation.arguments.map(Arc::from));
+                let given = Given {
+                    arguments: creation.arguments.map(Arc::from),
+                    planned: creation.intent,
+                    by_recovery: false,
+                };
+                self.launch(t.next.clone(), given);
                 Ok(Some((t.next, watch)))
             }
             _ => Ok(None),
@@ -204,31 +254,51 @@ impl Ledger {
         progress: &mut (dyn FnMut(&Progress) + Send),
     ) -> Result<Answer, StoreError> {
         self.observer.note(Note::Joined(by, &op));
-        let epoch = self.store.epoch();
         let watch = self.live.watch(op.id, true);
-        let event = match &op.execution {
+        match &op.execution {
             Execution::Completed => return self.stored(op, Some(by)).await,
             Execution::Cancelled { explicit } => return Ok(error(self.cancelled(call, &op, *explicit))),
             Execution::InputRequired { .. } => return Ok(error(self.in_doubt(call, &op))),
-            Execution::InDoubt { .. } => Event::Reconcile { epoch, by: "a call of it".into() },
-            Execution::Accepted | Execution::Failed { .. } => Event::Claim { epoch, by_call: true, owner_dead: true },
-            Execution::Running => Event::Join { epoch },
-        };
-        match self.apply(&op, |_| vec![event.clone()]).await {
-            Ok(next) => {
-                if !matches!(event, Event::Join { .. }) {
-                    self.launch(next.clone(), None);
-                }
-                self.wait(call, next, watch, Some(by), until, gone, progress).await
-            }
+            Execution::InDoubt { .. }
+            | Execution::Accepted
+            | Execution::Failed { .. }
+            | Execution::Running => {}
+        }
+        match self.take_part(&op).await {
+            Ok(next) => self.wait(call, next, watch, Some(by), until, gone, progress).await,
             Err(ApplyError::Store(e)) => Err(e),
             Err(ApplyError::Refused(Refusal::CantAsk)) => Ok(error(self.in_doubt(call, &op))),
-            // It moved on meanwhile (another call claimed it, or it ended): wait for it as it is now.
+            // It moved on meanwhile, or recovery is about to end it: wait for it as it is now.
             Err(ApplyError::Refused(_) | ApplyError::Gone) => match self.read(op.id).await? {
                 Some(now) => self.wait(call, now, watch, Some(by), until, gone, progress).await,
                 None => Ok(error(self.expired(call))),
             },
         }
+    }
+
+    /// What a call that waits for an operation does with it, by the state it is in when that is written: it
+    /// joins a live attempt, begins the next one where there is none, or asks the provider again.
+    async fn take_part(self: &Arc<Self>, op: &Operation) -> Result<Operation, ApplyError> {
+        let epoch = self.store.epoch();
+        let mut joined = false;
+        let next = self
+            .apply(op, |now| {
+                let owner_dead = now.owner != Epoch(0) && !self.store.is_live(now.owner);
+                joined = now.execution == Execution::Running && !owner_dead;
+                Ok(vec![match &now.execution {
+                    Execution::Running if !owner_dead => Event::Join { epoch },
+                    Execution::InDoubt { .. } => {
+                        Event::Reconcile { epoch, by: "a call of it".into(), owner_dead }
+                    }
+                    // Refused unless it is running, failed or abandoned.
+                    _ => Event::Claim { epoch, by_call: true, owner_dead },
+                }])
+            })
+            .await?;
+        if !joined {
+            self.launch(next.clone(), Given::default());
+        }
+        Ok(next)
     }
 
     /// Waits until the operation can be answered, the time is over or the caller is gone.
@@ -246,16 +316,28 @@ impl Ledger {
         let mut op = op;
         let mut told = 0.0;
         loop {
-            let news: News = watch.news.borrow_and_update().clone();
+            // Not marked as seen: what rings between a read and the wait for a ring is not lost.
+            let news: News = watch.news.borrow().clone();
             if let Some((done, result)) = news.outcome {
+                self.outbox.handed(done.id, self.store.now());
                 return Ok(Answer::Result { operation: Box::new(done), result, replayed: false, joined_by });
             }
             if news.progress.done > told {
                 told = news.progress.done;
                 progress(&news.progress);
             }
-            let settled = op.execution.is_answerable() && op.owner == crate::Epoch(0);
-            if settled {
+            if op.execution == Execution::Accepted {
+                // Abandoned by somebody who did not know of this call.
+                match self.take_part(&op).await {
+                    Ok(next) => op = next,
+                    Err(ApplyError::Store(e)) => return Err(e),
+                    Err(ApplyError::Refused(_) | ApplyError::Gone) => {}
+                }
+            }
+            // An operation in doubt may have an owner: the question to the provider is under way.
+            let asked =
+                op.owner != Epoch(0) && self.store.is_live(op.owner) && self.store.now() < op.deadline;
+            if op.execution.is_answerable() && !asked {
                 return match &op.execution {
                     Execution::Completed => self.stored(op, joined_by).await,
                     Execution::Failed { reason } => Ok(error(self.failed(call, &op, reason))),
@@ -265,14 +347,19 @@ impl Ledger {
             }
             let left = until.since(self.store.now());
             if left <= Millis(0) {
-                return Ok(error(self.still_running(call, &op)));
+                return Ok(error(if op.execution.is_answerable() {
+                    self.in_doubt(call, &op)
+                } else {
+                    self.still_running(call, &op)
+                }));
             }
             let ring = watch.news.changed();
             let pause = self.env.sleep(left.min(self.settings.poll));
             tokio::select! {
                 biased;
                 () = gone.as_mut() => {
-                    self.leave(&op, watch).await?;
+                    drop(watch);
+                    self.leave(op.id).await?;
                     return Ok(Answer::Gone);
                 }
                 _ = ring => {}
@@ -290,26 +377,32 @@ impl Ledger {
 
     /// The caller's stream closed. The last one to go abandons the operation before its point of no return;
     /// after it, the operation runs on.
-    async fn leave(&self, op: &Operation, watch: Watch) -> Result<(), StoreError> {
-        if !watch.is_last_caller() {
-            return Ok(());
-        }
-        drop(watch);
-        if let Some(now) = self.read(op.id).await? {
-            match self.apply(&now, |_| vec![Event::CallerGone]).await {
-                Ok(next) => {
-                    if next.execution == Execution::Accepted {
-                        self.live.stop(next.id, next.attempt);
-                    }
+    async fn leave(&self, id: OperationId) -> Result<(), StoreError> {
+        let Some(op) = self.read(id).await? else { return Ok(()) };
+        let left = self.apply(&op, |now| {
+            // Another call waits, here or at the replica that joined last.
+            let attended = self.live.has_callers(id) || now.caller.epoch != self.store.epoch();
+            if attended { Err(Refusal::Nothing) } else { Ok(vec![Event::CallerGone]) }
+        });
+        match left.await {
+            Ok(next) => {
+                if next.execution == Execution::Accepted {
+                    self.live.stop(id, next.attempt);
                 }
-                Err(ApplyError::Refused(_) | ApplyError::Gone) => {}
-                Err(ApplyError::Store(e)) => return Err(e),
+                Ok(())
             }
+            Err(ApplyError::Refused(_) | ApplyError::Gone) => Ok(()),
+            Err(ApplyError::Store(e)) => Err(e),
         }
-        Ok(())
     }
 
-    async fn wait_on_twin(self: &Arc<Self>, call: &Call, op: Operation, until: Time, mut gone: Gone<'_>) -> Result<Waited, StoreError> {
+    async fn wait_on_twin(
+        self: &Arc<Self>,
+        call: &Call,
+        op: Operation,
+        until: Time,
+        mut gone: Gone<'_>,
+    ) -> Result<Waited, StoreError> {
         let mut watch = self.live.watch(op.id, false);
         let mut op = op;
         loop {
@@ -330,10 +423,8 @@ impl Ledger {
                 _ = watch.news.changed() => {}
                 () = pause => {}
             }
-            // Deliveries are written lazily: what is known to be on its way counts.
-            self.store.flush().await?;
             match self.read(op.id).await? {
-                Some(now) => op = now,
+                Some(now) => op = self.outbox.newest(now),
                 None => return Ok(Waited::Answer(error(self.expired(call)))),
             }
         }
@@ -341,7 +432,15 @@ impl Ledger {
 
     async fn stored(&self, op: Operation, joined_by: Option<JoinedBy>) -> Result<Answer, StoreError> {
         match self.store.blob(op.id, BlobKind::Result).await? {
-            Some(result) => Ok(Answer::Result { operation: Box::new(op), result: result.into(), replayed: true, joined_by }),
+            Some(result) => {
+                self.outbox.handed(op.id, self.store.now());
+                Ok(Answer::Result {
+                    operation: Box::new(op),
+                    result: result.into(),
+                    replayed: true,
+                    joined_by,
+                })
+            }
             None => Err(StoreError::Damaged(format!("{} has no result", op.id))),
         }
     }
@@ -387,13 +486,46 @@ impl Ledger {
 
     fn twin(&self, call: &Call, op: &Operation) -> CallError {
         let sentence = match &op.execution {
-            Execution::Completed => format!("The same call was made a moment ago and its result was delivered (operation {}); nothing ran again.", op.id),
-            Execution::Cancelled { .. } => format!("The same call was made a moment ago and was cancelled (operation {}); nothing ran again.", op.id),
-            e => format!("The same call is being worked on (operation {}, {}); nothing ran again.", op.id, e.word()),
+            Execution::Completed if op.delivery.state >= DeliveryState::Written => {
+                format!(
+                    "The same call was made a moment ago and its result was delivered (operation {}); nothing ran again.",
+                    op.id
+                )
+            }
+            Execution::Completed => format!(
+                "The same call was made a moment ago and its result is on its way (operation {}); nothing ran again.",
+                op.id
+            ),
+            Execution::Cancelled { .. } => format!(
+                "The same call was made a moment ago and was cancelled (operation {}); nothing ran again.",
+                op.id
+            ),
+            e => format!(
+                "The same call is being worked on (operation {}, {}); nothing ran again.",
+                op.id,
+                e.word()
+            ),
         };
         CallError {
             retry_after: (!op.execution.is_ended()).then_some(Millis::secs(2)),
             ..self.about(call, op, Kind::Twin, sentence, "For the answer of that call, call again with `retryKey` as the idempotency key. If a second one is really meant, call with `newKey`.")
+        }
+    }
+
+    /// The ledger can't be read although this operation is known to it: never "nothing ran".
+    fn unreadable(&self, call: &Call, id: OperationId, e: &StoreError) -> CallError {
+        tracing::error!(operation = %id, error = %e, "a call could not be answered");
+        CallError {
+            retry_after: Some(Millis::secs(5)),
+            operation: Some(id),
+            retry_key: Some(call.key.as_ref().map_or_else(|| id.to_string(), |k| k.key.as_str().to_owned())),
+            ..CallError::plain(
+                Kind::AdmissionUnknown,
+                format!(
+                    "The ledger can't be used at the moment, so it is not known how the operation {id} stands."
+                ),
+                "Call again a little later with `retryKey` as the idempotency key and the same arguments; nothing is done twice.",
+            )
         }
     }
 
@@ -414,7 +546,10 @@ impl Ledger {
     fn in_doubt(&self, call: &Call, op: &Operation) -> CallError {
         let (what, advice) = match &op.execution {
             Execution::InputRequired { question } => (
-                format!("It is not known whether the operation {} had its effect, and only a person can tell: {question}", op.id),
+                format!(
+                    "It is not known whether the operation {} had its effect, and only a person can tell: {question}",
+                    op.id
+                ),
                 "Do not repeat it. An operator answers with `counterfoil ops resolve`; then call again with `retryKey`.",
             ),
             Execution::InDoubt { reason, .. } => (
@@ -445,12 +580,22 @@ impl Ledger {
 
     fn cancelled(&self, call: &Call, op: &Operation, explicit: bool) -> CallError {
         if explicit {
-            self.about(call, op, Kind::Denied, format!("The operation {} was cancelled; it had no effect.", op.id), "Do not repeat it unless a new one is wanted: then call with `newKey`.")
+            self.about(
+                call,
+                op,
+                Kind::Denied,
+                format!("The operation {} was cancelled; it had no effect.", op.id),
+                "Do not repeat it unless a new one is wanted: then call with `newKey`.",
+            )
         } else {
             self.expired(call)
         }
     }
 }
+
+/// How often the loser of a compare-and-set looks again. Each round somebody else came first, so this many
+/// mean that the store contradicts itself.
+const ROUNDS: usize = 100;
 
 enum Waited {
     Join(Box<Operation>),

@@ -10,6 +10,7 @@ use crate::step::{self, Moment, Step};
 use crate::store::{BlobKind, StoreError};
 use crate::words::{EffectKey, Millis, Time};
 use futures_util::FutureExt;
+use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -23,8 +24,10 @@ pub struct Attempt {
     /// Opened with its one effect: that effect's receipt becomes durable together with the result, in the
     /// closing write, and costs no barrier of its own.
     single: bool,
-    /// The receipt that came last, so that it need not be read back.
-    receipt: Mutex<Option<(usize, Receipt)>>,
+    /// The intent that it was opened with, so that it need not be read back.
+    planned: Option<Intent>,
+    /// One write at a time.
+    turn: tokio::sync::Mutex<()>,
 }
 
 struct State {
@@ -34,6 +37,34 @@ struct State {
     view: Operation,
     /// What is still to be written, before or with the next event.
     pending: Vec<Event>,
+    /// Effects whose first send is durable with their intent and not yet made.
+    begun: Vec<usize>,
+    /// The answers that came in this attempt: not read back, and maybe not yet durable.
+    receipts: HashMap<usize, Receipt>,
+}
+
+/// What an attempt is given besides the record.
+#[derive(Default)]
+pub(crate) struct Given {
+    /// The call's arguments, if they are at hand.
+    pub arguments: Option<Arc<[u8]>>,
+    /// The intent that the operation was opened with, if that is at hand.
+    pub planned: Option<Intent>,
+    /// Recovery starts it, and bounds how many of those run at once.
+    pub by_recovery: bool,
+}
+
+/// The longest pause between two tries to record how an attempt ended.
+const LAST_PAUSE: Millis = Millis(1600);
+
+fn stopped(e: ApplyError) -> Stopped {
+    match e {
+        ApplyError::Refused(Refusal::TooManyEffects) => {
+            Stopped::NeverSent(Refusal::TooManyEffects.to_string())
+        }
+        ApplyError::Refused(_) | ApplyError::Gone => Stopped::Fenced,
+        ApplyError::Store(e) => Stopped::Store(e),
+    }
 }
 
 /// What became of an effect.
@@ -69,6 +100,29 @@ pub enum Stopped {
 }
 
 impl Attempt {
+    fn new(
+        ledger: Arc<Ledger>,
+        op: Operation,
+        arguments: Option<Arc<[u8]>>,
+        planned: Option<Intent>,
+    ) -> Attempt {
+        let fence = Fence { attempt: op.attempt, epoch: op.owner };
+        let single = op.effects.len() == 1;
+        // A claim takes every send of earlier attempts out of this count.
+        let begun = (0..op.effects.len()).filter(|&i| op.effects[i].attempt_sends > 0).collect();
+        let state =
+            State { durable: op.clone(), view: op, pending: Vec::new(), begun, receipts: HashMap::new() };
+        Attempt {
+            ledger,
+            fence,
+            state: Mutex::new(state),
+            arguments,
+            single,
+            planned,
+            turn: tokio::sync::Mutex::new(()),
+        }
+    }
+
     /// The record as this attempt last saw it.
     #[must_use]
     pub fn operation(&self) -> Operation {
@@ -96,6 +150,9 @@ impl Attempt {
     /// # Errors
     /// [`Stopped::Store`] if the ledger can't be read or the intent is missing.
     pub async fn recorded_intent(&self, effect: usize) -> Result<Option<Intent>, Stopped> {
+        if effect == 0 && self.planned.is_some() {
+            return Ok(self.planned.clone());
+        }
         let op = self.operation();
         let Some(e) = op.effects.get(effect) else { return Ok(None) };
         Ok(self.ledger.intent_of(&op, effect, e).await?)
@@ -111,15 +168,19 @@ impl Attempt {
         if let Some(i) = op.effect(&intent.name, &intent.discriminator) {
             if op.effects[i].digest != intent.digest() {
                 let reason = "intent_mismatch: the tool now asks for another request under the same effect; nothing was sent".to_owned();
-                self.doubt(reason.clone()).await?;
-                return Err(Stopped::Doubt(reason));
+                return Err(self.doubt(reason).await);
             }
             return self.drive(i, &intent, executor).await;
         }
         let key = self.ledger.effect_key(&op, &intent);
         let fence = self.fence;
-        let next = self.apply(Event::Intend { fence, intent: Box::new(intent.clone()), key: key.clone() }).await?;
-        let index = next.effects.len() - 1;
+        let next = self.apply(Event::Intend { fence, intent: Box::new(intent.clone()), key }).await?;
+        let Some(index) = next.effect(&intent.name, &intent.discriminator) else {
+            return Err(Stopped::Fenced);
+        };
+        if next.effects[index].unresolved > 0 {
+            self.state().begun.push(index);
+        }
         self.drive(index, &intent, executor).await
     }
 
@@ -136,18 +197,53 @@ impl Attempt {
 
     /// Applies an event, after whatever is still to be written, in one write.
     async fn apply(&self, event: Event) -> Result<Operation, Stopped> {
+        self.write(Some(event)).await.map_err(stopped)
+    }
+
+    /// Makes what is still to be written, and `event`, durable in one write. What is kept meanwhile stays.
+    async fn write(&self, event: Option<Event>) -> Result<Operation, ApplyError> {
+        let _turn = self.turn.lock().await;
         let (durable, mut events) = {
             let s = self.state();
             (s.durable.clone(), s.pending.clone())
         };
-        events.push(event);
-        match self.ledger.apply(&durable, |_| events.clone()).await {
-            Ok(next) => {
-                *self.state() = State { durable: next.clone(), view: next.clone(), pending: Vec::new() };
-                Ok(next)
+        let kept = events.len();
+        events.extend(event);
+        if events.is_empty() {
+            // Another write of this attempt took it along.
+            return Ok(self.operation());
+        }
+        let next = self.ledger.apply(&durable, |_| Ok(events.clone())).await?;
+        let mut s = self.state();
+        s.pending.drain(..kept);
+        s.view = self.ledger.fold(&next, s.pending.clone()).map_or_else(|_| next.clone(), |(view, _)| view);
+        s.durable = next;
+        Ok(s.view.clone())
+    }
+
+    /// Like `write`, for the end of the attempt: a store that can't be used now is tried a little longer,
+    /// because a receipt may be known here only.
+    async fn write_at_last(&self, event: Event) -> Result<Operation, ApplyError> {
+        let mut pause = Millis(50);
+        loop {
+            match self.write(Some(event.clone())).await {
+                Err(ApplyError::Store(e)) if pause <= LAST_PAUSE => {
+                    tracing::warn!(error = %e, "the end of an attempt could not be recorded; it is tried again");
+                    self.ledger.env.sleep(pause).await;
+                    pause = Millis(pause.0 * 2);
+                }
+                r => return r,
             }
-            Err(ApplyError::Refused(_) | ApplyError::Gone) => Err(Stopped::Fenced),
-            Err(ApplyError::Store(e)) => Err(e.into()),
+        }
+    }
+
+    /// Records what an answer makes of an effect. What settles it is kept for the next write, where that is
+    /// the closing one; a failed write loses nothing of it.
+    async fn record(&self, index: usize, event: Event) -> Result<Operation, Stopped> {
+        match self.keep(index, &event) {
+            Some(view) if self.single => Ok(view),
+            Some(_) => self.write(None).await.map_err(stopped),
+            None => self.apply(event).await,
         }
     }
 
@@ -164,66 +260,71 @@ impl Attempt {
         Some(next)
     }
 
-    async fn doubt(&self, reason: String) -> Result<(), Stopped> {
+    async fn doubt(&self, reason: String) -> Stopped {
         let fence = self.fence;
-        let op = self.apply(Event::Doubt { fence, reason: reason.clone() }).await?;
-        self.ledger.observer.note(Note::Alert { what: "in_doubt", operation: &op });
-        Ok(())
+        let known = matches!(self.operation().execution, Execution::InDoubt { .. });
+        match self.apply(Event::Doubt { fence, reason: reason.clone() }).await {
+            Ok(op) => {
+                if !known {
+                    self.ledger.observer.note(Note::Alert { what: "in_doubt", operation: &op });
+                }
+                Stopped::Doubt(reason)
+            }
+            Err(e) => e,
+        }
     }
 
     /// Takes one safe step after another until the effect is settled or no step is left for this attempt.
-    async fn drive(&self, index: usize, intent: &Intent, executor: &dyn Executor) -> Result<Performed, Stopped> {
+    async fn drive(
+        &self,
+        index: usize,
+        intent: &Intent,
+        executor: &dyn Executor,
+    ) -> Result<Performed, Stopped> {
         let ledger = &self.ledger;
         let fence = self.fence;
-        // The first send of an effect that this attempt itself intended is durable with its intent.
-        let mut begun = {
-            let op = self.operation();
-            op.effects.get(index).is_some_and(|e| e.attempt_sends == 1 && e.sent_by == fence.attempt && e.state == EffectState::Intended && e.unresolved == 1)
-        };
         loop {
             let op = self.operation();
             let Some(effect) = op.effects.get(index) else { return Err(Stopped::Fenced) };
             let at = Moment { now: ledger.store.now(), clock_step: ledger.store.clock_step() };
+            let begun = self.take_begun(index);
             let step = if begun { Step::Send { replay: false } } else { step::next(effect, at) };
+            if let Execution::InDoubt { reason, .. } = &op.execution
+                && !matches!(step, Step::Settled | Step::LookUp | Step::AskPerson(_) | Step::Doubt(_))
+            {
+                // Reconciliation asks; it neither sends nor waits.
+                return Err(self.doubt(reason.clone()).await);
+            }
             match step {
                 Step::Settled => return self.performed(&op, index).await,
-                Step::Send { replay } => {
-                    if matches!(op.execution, Execution::InDoubt { .. }) {
-                        // Reconciliation asks; it never sends.
-                        let reason = effect.why.clone();
-                        self.doubt(reason.clone()).await?;
-                        return Err(Stopped::Doubt(reason));
-                    }
-                    self.send(index, intent, effect, replay, std::mem::take(&mut begun), executor).await?;
-                }
-                Step::LookUp => self.look_up(index, intent, effect, executor).await?,
-                Step::Wait(until) => {
-                    if matches!(op.execution, Execution::InDoubt { .. }) {
-                        let reason = effect.why.clone();
-                        self.doubt(reason.clone()).await?;
-                        return Err(Stopped::Doubt(reason));
-                    }
-                    if until >= op.deadline {
-                        return self.rest(until).await;
-                    }
-                    ledger.env.sleep(until.since(at.now)).await;
-                }
+                Step::Send { replay } => self.send(index, intent, effect, replay, begun, executor).await?,
+                Step::LookUp => self.look_up(index, intent, effect, at, executor).await?,
+                Step::Wait(until) if until >= op.deadline => return self.rest(until).await,
+                Step::Wait(until) => ledger.env.sleep(until.since(at.now)).await,
                 Step::NeverSent => {
-                    let next = self.apply(Event::Receive { fence, effect: index, outcome: Outcome::NeverSent }).await?;
+                    let next = self
+                        .apply(Event::Receive { fence, effect: index, outcome: Outcome::NeverSent })
+                        .await?;
                     return Err(Stopped::NeverSent(next.effects[index].why.clone()));
                 }
-                Step::Rest => return self.rest(ledger.rest_until(&op)).await,
+                Step::Rest => return self.rest(ledger.rest_until(&op).max(effect.not_before)).await,
                 Step::AskPerson(question) => {
                     let next = self.apply(Event::Ask { fence, question: question.clone() }).await?;
                     ledger.observer.note(Note::Alert { what: "in_doubt", operation: &next });
                     return Err(Stopped::Ask(question));
                 }
-                Step::Doubt(reason) => {
-                    self.doubt(reason.clone()).await?;
-                    return Err(Stopped::Doubt(reason));
-                }
+                Step::Doubt(reason) => return Err(self.doubt(reason).await),
             }
         }
+    }
+
+    /// Whether the first send of this effect is still to be made by this attempt. It is durable together with
+    /// the intent, so it can be taken only once: whatever became of it, it counts as sent from here on.
+    fn take_begun(&self, index: usize) -> bool {
+        let mut s = self.state();
+        let before = s.begun.len();
+        s.begun.retain(|i| *i != index);
+        s.begun.len() < before
     }
 
     async fn rest(&self, until: Time) -> Result<Performed, Stopped> {
@@ -233,13 +334,31 @@ impl Attempt {
     }
 
     /// One send. `begun`: its beginning is durable already.
-    async fn send(&self, index: usize, intent: &Intent, effect: &Effect, replay: bool, begun: bool, executor: &dyn Executor) -> Result<(), Stopped> {
+    async fn send(
+        &self,
+        index: usize,
+        intent: &Intent,
+        effect: &Effect,
+        replay: bool,
+        begun: bool,
+        executor: &dyn Executor,
+    ) -> Result<(), Stopped> {
         let ledger = &self.ledger;
         let fence = self.fence;
-        let op = if begun { self.operation() } else { self.apply(Event::Send { fence, effect: index }).await? };
-        let sent = op.effects.get(index).map_or(0, |e| e.attempt_sends);
-        self.progress(f64::from(op.effects.get(index).map_or(0, |e| e.sends)), None, if sent > 1 { "sent again to the provider" } else { "sent to the provider" });
-        let timeout = effect.recovery.send_timeout.min(op.deadline.since(ledger.store.now()));
+        let op =
+            if begun { self.operation() } else { self.apply(Event::Send { fence, effect: index }).await? };
+        let Some(recorded) = op.effects.get(index) else { return Err(Stopped::Fenced) };
+        self.progress(
+            f64::from(recorded.sends),
+            None,
+            if recorded.attempt_sends > 1 { "sent again to the provider" } else { "sent to the provider" },
+        );
+        // However long the write took: this send ends by the deadline that is durable, or a *not found* would
+        // count too early.
+        let timeout = effect
+            .recovery
+            .send_timeout
+            .min(recorded.send_deadline.min(op.deadline).since(ledger.store.now()));
         failpoint!("send.before");
         let outcome = if timeout <= Millis(0) {
             Sent::NotSent { why: "no time was left for it".into() }
@@ -249,61 +368,65 @@ impl Attempt {
         failpoint!("send.after");
         let pause = |retry_after: Option<Millis>| {
             let jittered = ledger.env.jitter(step::backoff(effect).max(effect.recovery.initial_backoff));
-            retry_after.map_or(jittered, |r| r.max(jittered))
+            retry_after.map_or(jittered, |r| r.min(ledger.settings.max_rest).max(jittered))
         };
         let (word, outcome) = match outcome {
             Sent::NotSent { why } => ("not_sent", Outcome::NotSent { why, pause: pause(None) }),
             Sent::Applied(r) => ("applied", Outcome::Applied(r)),
             Sent::Refused(r) => ("refused", Outcome::Refused(r)),
-            Sent::NotApplied { why, retry_after } => ("not_applied", Outcome::NotApplied { why, pause: pause(retry_after) }),
-            Sent::Unknown { why, retry_after, stored } => ("unknown", Outcome::Unknown { why, pause: pause(retry_after), stored }),
+            Sent::NotApplied { why, retry_after } => {
+                ("not_applied", Outcome::NotApplied { why, pause: pause(retry_after) })
+            }
+            Sent::Unknown { why, retry_after, stored } => {
+                ("unknown", Outcome::Unknown { why, pause: pause(retry_after), stored })
+            }
         };
         ledger.observer.note(Note::Sent(word));
         let applied = matches!(outcome, Outcome::Applied(_));
-        let answer = match &outcome {
-            Outcome::Applied(r) | Outcome::Refused(r) => Some(r.clone()),
-            _ => None,
-        };
-        let event = Event::Receive { fence, effect: index, outcome };
-        let kept = if self.single { self.keep(index, &event) } else { None };
-        let next = match kept {
-            Some(next) => next,
-            None => self.apply(event).await?,
-        };
-        *self.receipt.lock().unwrap_or_else(PoisonError::into_inner) = answer.map(|r| (index, r));
+        if let Outcome::Applied(r) | Outcome::Refused(r) = &outcome {
+            self.state().receipts.insert(index, r.clone());
+        }
+        let next = self.record(index, Event::Receive { fence, effect: index, outcome }).await?;
         failpoint!("receipt.after");
         if applied && replay && effect.recovery.strategy == Strategy::Lookup {
             // A second send was made because the first was not found: look again for two.
-            self.look_up(index, intent, &next.effects[index], executor).await?;
+            let at = Moment { now: ledger.store.now(), clock_step: ledger.store.clock_step() };
+            self.look_up(index, intent, &next.effects[index], at, executor).await?;
         }
         Ok(())
     }
 
-    async fn look_up(&self, index: usize, intent: &Intent, effect: &Effect, executor: &dyn Executor) -> Result<(), Stopped> {
+    async fn look_up(
+        &self,
+        index: usize,
+        intent: &Intent,
+        effect: &Effect,
+        at: Moment,
+        executor: &dyn Executor,
+    ) -> Result<(), Stopped> {
         let ledger = &self.ledger;
         let fence = self.fence;
-        let asked_at = ledger.store.now();
-        let timeout = effect.recovery.send_timeout.min(self.operation().deadline.since(asked_at)).max(Millis(1));
+        let asked_at = at.now;
+        let timeout =
+            effect.recovery.send_timeout.min(self.operation().deadline.since(asked_at)).max(Millis(1));
         let looked = executor.look_up(intent, &effect.key, timeout).await;
         failpoint!("lookup.after");
         let pause = ledger.env.jitter(step::backoff(effect)).max(effect.recovery.initial_backoff);
         let several = matches!(looked, Looked::Several(_));
-        let (answer, receipt) = match looked {
-            Looked::Found(receipt) => (Finding::Found { receipt: receipt.clone(), several: false }, Some(receipt)),
-            Looked::Several(receipt) => (Finding::Found { receipt: receipt.clone(), several: true }, Some(receipt)),
-            Looked::NotFound => (Finding::NotFound { pause }, None),
-            Looked::Unknown { why } => (Finding::Unknown { why, pause }, None),
+        let answer = match looked {
+            Looked::Found(receipt) | Looked::Several(receipt) => Finding::Found { receipt, several },
+            Looked::NotFound => Finding::NotFound { pause, counts_from: step::counts_from(effect, at) },
+            Looked::Unknown { why } => Finding::Unknown { why, pause },
         };
-        let settled_before = effect.is_settled();
-        let event = Event::Looked { fence, effect: index, asked_at, answer };
-        let next = match if self.single { self.keep(index, &event) } else { None } {
-            Some(next) => next,
-            None if settled_before => return Ok(()),
-            None => self.apply(event).await?,
-        };
-        if let (Some(r), false) = (receipt, settled_before) {
-            *self.receipt.lock().unwrap_or_else(PoisonError::into_inner) = Some((index, r));
+        if effect.is_settled() {
+            // A second look after a replay: only a second match is news.
+            if !several {
+                return Ok(());
+            }
+        } else if let Finding::Found { receipt, .. } = &answer {
+            self.state().receipts.insert(index, receipt.clone());
         }
+        let next = self.record(index, Event::Looked { fence, effect: index, asked_at, answer }).await?;
         if several {
             ledger.observer.note(Note::Alert { what: "several", operation: &next });
         }
@@ -311,26 +434,40 @@ impl Attempt {
     }
 
     async fn performed(&self, op: &Operation, index: usize) -> Result<Performed, Stopped> {
-        let applied = op.effects[index].state == EffectState::Applied;
+        let e = &op.effects[index];
+        if !e.has_receipt {
+            return Err(Stopped::NeverSent(e.why.clone()));
+        }
         let i = u16::try_from(index).unwrap_or(u16::MAX);
-        let here = self.receipt.lock().unwrap_or_else(PoisonError::into_inner).take().filter(|(n, _)| *n == index).map(|(_, r)| r.0);
+        let here = self.state().receipts.get(&index).cloned();
         let receipt = match here {
             Some(r) => Some(r),
-            None => self.ledger.store.blob(op.id, BlobKind::Receipt(i)).await?,
+            None => self.ledger.store.blob(op.id, BlobKind::Receipt(i)).await?.map(Receipt),
         };
-        match receipt {
-            Some(data) => Ok(Performed { applied, receipt: Receipt(data) }),
-            None => Err(Stopped::NeverSent(op.effects[index].why.clone())),
-        }
+        let receipt = receipt.ok_or_else(|| StoreError::Damaged(format!("{} lacks a receipt", op.id)))?;
+        Ok(Performed { applied: e.state == EffectState::Applied, receipt })
     }
 }
 
 impl Ledger {
     pub(crate) fn effect_key(&self, op: &Operation, intent: &Intent) -> EffectKey {
-        EffectKey::derive(&self.store.identity().name, &op.scope, op.id, op.key.as_ref(), &op.fingerprint, &intent.name, &intent.discriminator)
+        EffectKey::derive(
+            &self.store.identity().name,
+            &op.scope,
+            op.id,
+            op.key.as_ref(),
+            &op.fingerprint,
+            &intent.name,
+            &intent.discriminator,
+        )
     }
 
-    async fn intent_of(&self, op: &Operation, index: usize, e: &Effect) -> Result<Option<Intent>, StoreError> {
+    async fn intent_of(
+        &self,
+        op: &Operation,
+        index: usize,
+        e: &Effect,
+    ) -> Result<Option<Intent>, StoreError> {
         let i = u16::try_from(index).unwrap_or(u16::MAX);
         Ok(self.store.blob(op.id, BlobKind::Intent(i)).await?.map(|body| Intent {
             name: e.name.clone(),
@@ -349,29 +486,31 @@ impl Ledger {
     }
 
     /// Runs an attempt in the background, whoever waits for it.
-    pub(crate) fn launch(self: &Arc<Self>, op: Operation, arguments: Option<Arc<[u8]>>) {
+    pub(crate) fn launch(self: &Arc<Self>, op: Operation, given: Given) {
         let id = op.id;
         let number = op.attempt;
-        let running = self.live.start(id);
+        let running = self.live.start(id, given.by_recovery);
         let me = self.clone();
         let abort = self.env.spawn(Box::pin(async move {
             let _running = running;
-            me.run(op, arguments).await;
+            me.run(op, given).await;
         }));
         self.live.abort_with(id, number, abort);
     }
 
-    async fn run(self: &Arc<Self>, op: Operation, arguments: Option<Arc<[u8]>>) {
+    async fn run(self: &Arc<Self>, op: Operation, given: Given) {
         let Some(runner) = self.runner.get().cloned() else { return };
-        let fence = Fence { attempt: op.attempt, epoch: op.owner };
-        let arguments = match arguments {
+        let arguments = match given.arguments {
             Some(a) => Some(a),
+            // It was opened just now, with an intent that pins them.
+            None if given.planned.is_some() => None,
             None => self.store.blob(op.id, BlobKind::Arguments).await.ok().flatten().map(Arc::from),
         };
         let time_left = op.deadline.since(self.store.now());
-        let single = op.effects.len() == 1;
-        let state = Mutex::new(State { durable: op.clone(), view: op, pending: Vec::new() });
-        let attempt = Attempt { ledger: self.clone(), fence, state, arguments, single, receipt: Mutex::new(None) };
+        let attempt = Attempt::new(self.clone(), op, arguments, given.planned);
+        if attempt.operation().conclude {
+            return self.give_up(&attempt, "an operator ended it".into()).await;
+        }
         let work = AssertUnwindSafe(runner.run(&attempt)).catch_unwind();
         let ended = tokio::select! {
             biased;
@@ -382,55 +521,76 @@ impl Ledger {
             },
             () = self.env.sleep(time_left.max(Millis(1))) => Err(RunError::Tool("the tool took longer than its limit".into())),
         };
-        let op = attempt.operation();
-        self.end(&attempt, &op, ended).await;
-    }
-
-    /// Records how an attempt ended.
-    async fn end(self: &Arc<Self>, attempt: &Attempt, op: &Operation, ended: Result<ToolResult, RunError>) {
         match ended {
-            Ok(result) => self.close(attempt, result).await,
-            Err(RunError::Stopped(Stopped::Fenced | Stopped::Doubt(_) | Stopped::Ask(_) | Stopped::Rest(_) | Stopped::Store(_))) => {}
-            Err(RunError::Stopped(Stopped::NeverSent(why)) | RunError::Tool(why)) => self.give_up(attempt, op, why).await,
+            Ok(result) => self.close(&attempt, result).await,
+            Err(RunError::Stopped(
+                Stopped::Fenced | Stopped::Doubt(_) | Stopped::Ask(_) | Stopped::Rest(_),
+            )) => {}
+            Err(RunError::Stopped(Stopped::Store(e))) => {
+                tracing::warn!(error = %e, "an attempt ended because the ledger could not be used");
+                self.give_up(&attempt, "the ledger could not be used".into()).await;
+            }
+            Err(RunError::Stopped(Stopped::NeverSent(why)) | RunError::Tool(why)) => {
+                self.give_up(&attempt, why).await
+            }
         }
-        self.live.ring(op.id);
+        self.live.ring(attempt.operation().id);
     }
 
     /// The attempt ended without a result and without a decision of the ledger.
-    async fn give_up(self: &Arc<Self>, attempt: &Attempt, op: &Operation, why: String) {
+    async fn give_up(self: &Arc<Self>, attempt: &Attempt, why: String) {
         let fence = attempt.fence;
-        let r = match at_cap(op) {
-            AtCap::Fail => attempt.apply(Event::Fail { fence, reason: why.clone() }).await.map(|_| ()),
-            AtCap::CloseWithAccount => match self.runner.get() {
-                Some(r) => {
-                    self.close(attempt, r.account(op, &why)).await;
-                    Ok(())
-                }
-                None => Ok(()),
+        let op = attempt.operation();
+        let rest = || Event::Rest { fence, until: self.rest_until(&op) };
+        let event = match (at_cap(&op), &op.execution) {
+            (AtCap::CloseWithAccount, _) => match self.account(&op, &why) {
+                Some(account) => return self.close(attempt, account).await,
+                None => rest(),
             },
-            AtCap::Doubt => {
-                let until = self.rest_until(op);
-                attempt.apply(Event::Rest { fence, until }).await.map(|_| ())
-            }
+            // Its question came to nothing: as before.
+            (_, Execution::InDoubt { reason, .. }) => Event::Doubt { fence, reason: reason.clone() },
+            (AtCap::Fail, _) => Event::Fail { fence, reason: why },
+            (AtCap::Doubt, _) => rest(),
         };
-        if let Err(e) = r {
-            tracing::warn!(operation = %op.id, error = %e, "the end of an attempt could not be recorded; recovery takes it up");
+        match attempt.write_at_last(event).await {
+            Ok(_) => {}
+            Err(ApplyError::Store(e)) => {
+                tracing::warn!(operation = %op.id, error = %e, "the end of an attempt could not be recorded; recovery takes it up");
+            }
+            Err(ApplyError::Refused(_) | ApplyError::Gone) => {
+                tracing::debug!(operation = %op.id, "the attempt was fenced off")
+            }
         }
     }
 
-    pub(crate) async fn close(self: &Arc<Self>, attempt: &Attempt, result: ToolResult) {
+    /// A result that lists what was applied, unless the runner can't even do that.
+    pub(crate) fn account(&self, op: &Operation, why: &str) -> Option<ToolResult> {
+        let runner = self.runner.get()?;
+        std::panic::catch_unwind(AssertUnwindSafe(|| runner.account(op, why))).ok()
+    }
+
+    async fn close(self: &Arc<Self>, attempt: &Attempt, result: ToolResult) {
         let fence = attempt.fence;
-        let id = attempt.operation().id;
+        let op = attempt.operation();
         let bytes: Arc<[u8]> = result.result.into();
         failpoint!("close.before");
-        let closed = attempt
-            .apply(Event::Close { fence, result: bytes.to_vec(), is_error: result.is_error, caller_gone: !self.live.has_callers(id) })
-            .await;
+        let caller_gone = self.caller_gone(&op);
+        let close = Event::Close { fence, result: bytes.to_vec(), is_error: result.is_error, caller_gone };
+        let closed = attempt.write_at_last(close).await;
         failpoint!("close.after");
         match closed {
             Ok(op) => self.live.outcome(&op, bytes),
-            Err(Stopped::Fenced) => self.observer.note(Note::Refused(Refusal::Fenced)),
-            Err(e) => tracing::warn!(operation = %id, error = %e, "a result could not be recorded; recovery takes it up"),
+            Err(ApplyError::Refused(Refusal::Unsettled)) => {
+                // The tool came to a result although an effect of it is open: nothing closes over that.
+                let until = self.rest_until(&op);
+                if attempt.write_at_last(Event::Rest { fence, until }).await.is_err() {
+                    tracing::warn!(operation = %op.id, "a tool ended with an open effect; recovery takes it up");
+                }
+            }
+            Err(ApplyError::Refused(_) | ApplyError::Gone) => {}
+            Err(ApplyError::Store(e)) => {
+                tracing::warn!(operation = %op.id, error = %e, "a result could not be recorded; recovery takes it up")
+            }
         }
     }
 }

@@ -4,17 +4,116 @@ use super::{ApplyError, Ledger, Note};
 use crate::decide::{self, Event};
 use crate::keys;
 use crate::operation::{DeliveryState, Operation};
-use crate::store::Write;
+use crate::store::{StoreError, Write};
+use crate::words::{OperationId, Time};
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// What this process knows of deliveries before a reader of the store can: results handed to callers whose
+/// delivery was not reported yet, and records whose lazy write may still be on its way. Losing it makes a
+/// retry inside the window join instead of being told of a twin.
+#[derive(Default)]
+pub(crate) struct Outbox {
+    entries: Mutex<HashMap<OperationId, Going>>,
+}
+
+struct Going {
+    /// Answers that were handed out and not reported yet.
+    answers: usize,
+    /// Since when.
+    since: Time,
+    /// The newest record that was written lazily.
+    newest: Option<Operation>,
+}
+
+/// More than this many entries are not kept: whoever reports nothing must not cost memory without end.
+const MOST: usize = 65_536;
+
+impl Outbox {
+    fn lock(&self) -> MutexGuard<'_, HashMap<OperationId, Going>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A result is handed to a caller.
+    pub fn handed(&self, id: OperationId, now: Time) {
+        let mut entries = self.lock();
+        if entries.len() < MOST || entries.contains_key(&id) {
+            let e = entries.entry(id).or_insert(Going { answers: 0, since: now, newest: None });
+            e.answers += 1;
+            e.since = now;
+        }
+    }
+
+    /// Whether a result is on its way to a caller of this process.
+    pub fn is_going(&self, id: OperationId) -> bool {
+        self.lock().get(&id).is_some_and(|e| e.answers > 0)
+    }
+
+    /// The newest known state of a record that was read.
+    pub fn newest(&self, read: Operation) -> Operation {
+        let entries = self.lock();
+        match entries.get(&read.id).and_then(|e| e.newest.as_ref()) {
+            Some(n) if n.version > read.version => n.clone(),
+            _ => read,
+        }
+    }
+}
 
 impl Ledger {
-    /// A delivery of this operation's result ended so: written, or gone first. Batched, not waited for: a
-    /// crash that loses it makes a retry inside the window join instead of being told of a twin.
+    /// A delivery of this operation's result ended so: written, or gone first. Call it once for every result
+    /// that [`Ledger::call`] gave. Batched, not waited for.
     pub fn delivered(&self, operation: &Operation, state: DeliveryState) {
-        if let Ok(t) = decide::decide(operation, Event::Deliver(state), self.store.now()) {
+        let now = self.store.now();
+        // Held over the write: of two deliveries of one operation, the second builds on the first.
+        let mut entries = self.outbox.lock();
+        let newest = match entries.get_mut(&operation.id) {
+            Some(e) => {
+                e.answers = e.answers.saturating_sub(1);
+                e.newest.as_ref().filter(|n| n.version > operation.version)
+            }
+            None => None,
+        };
+        if let Ok(t) = decide::decide(newest.unwrap_or(operation), Event::Deliver(state), now) {
             self.observer.note(Note::Transition { from: operation.execution.word(), to: &t.next });
-            self.store.write_lazily(Write::Update { operation: Box::new(t.next), stamp: self.stamp(), blobs: t.blobs });
-            self.live.ring(operation.id);
+            if entries.len() < MOST || entries.contains_key(&operation.id) {
+                entries
+                    .entry(operation.id)
+                    .or_insert(Going { answers: 0, since: now, newest: None })
+                    .newest = Some(t.next.clone());
+            }
+            self.store.write_lazily(Write::Update {
+                operation: Box::new(t.next),
+                stamp: self.stamp(),
+                blobs: t.blobs,
+            });
         }
+        drop(entries);
+        self.live.ring(operation.id);
+    }
+
+    /// Forgets what readers of the store can see by now, and answers of which nobody reported anything.
+    pub(crate) async fn clear_outbox(&self) -> Result<(), StoreError> {
+        let written: Vec<(OperationId, u64)> = {
+            let entries = self.outbox.lock();
+            entries.iter().map(|(id, e)| (*id, e.newest.as_ref().map_or(0, |n| n.version))).collect()
+        };
+        if written.is_empty() {
+            return Ok(());
+        }
+        self.store.flush().await?;
+        let now = self.store.now();
+        let mut entries = self.outbox.lock();
+        for (id, version) in written {
+            if let Some(e) = entries.get_mut(&id) {
+                if e.newest.as_ref().is_some_and(|n| n.version <= version) {
+                    e.newest = None;
+                }
+                if e.newest.is_none() && (e.answers == 0 || now.since(e.since) >= self.settings.ready_grace) {
+                    entries.remove(&id);
+                }
+            }
+        }
+        Ok(())
     }
 
     /// The consumer sent back this nonce: it has the result. Unknown and foreign nonces are ignored alike.
@@ -25,9 +124,11 @@ impl Ledger {
         if let Ok(Some(op)) = self.read(id).await
             && *op.scope.principal == *principal
         {
-            match self.apply(&op, |_| vec![Event::Deliver(DeliveryState::Acknowledged)]).await {
+            match self.apply(&op, |_| Ok(vec![Event::Deliver(DeliveryState::Acknowledged)])).await {
                 Ok(_) | Err(ApplyError::Refused(_) | ApplyError::Gone) => {}
-                Err(ApplyError::Store(e)) => tracing::warn!(operation = %id, error = %e, "an acknowledgement could not be recorded"),
+                Err(ApplyError::Store(e)) => {
+                    tracing::warn!(operation = %id, error = %e, "an acknowledgement could not be recorded")
+                }
             }
         }
     }

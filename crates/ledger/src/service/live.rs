@@ -5,6 +5,7 @@ use crate::env::Abort;
 use crate::operation::Operation;
 use crate::words::OperationId;
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 
@@ -47,6 +48,10 @@ impl Default for Entry {
 #[derive(Default)]
 pub(crate) struct Live {
     entries: Arc<Mutex<HashMap<OperationId, Entry>>>,
+    /// Attempts running here.
+    running: Arc<AtomicUsize>,
+    /// Those of them that recovery started.
+    recovering: Arc<AtomicUsize>,
 }
 
 type Entries = Arc<Mutex<HashMap<OperationId, Entry>>>;
@@ -61,22 +66,6 @@ pub(crate) struct Watch {
     id: OperationId,
     caller: bool,
     pub news: watch::Receiver<News>,
-}
-
-impl Watch {
-    /// Whether no caller but this one waits here.
-    pub fn is_last_caller(&self) -> bool {
-        lock(&self.entries).get(&self.id).is_none_or(|e| e.callers <= usize::from(self.caller))
-    }
-    /// Becomes a caller's: from now on the operation has somebody who waits for it.
-    pub fn attend(&mut self) {
-        if !self.caller
-            && let Some(e) = lock(&self.entries).get_mut(&self.id)
-        {
-            e.callers += 1;
-            self.caller = true;
-        }
-    }
 }
 
 impl Drop for Watch {
@@ -95,11 +84,16 @@ impl Drop for Watch {
 /// Held while an attempt runs here.
 pub(crate) struct Running {
     entries: Entries,
+    /// The counts it is part of.
+    counts: Vec<Arc<AtomicUsize>>,
     id: OperationId,
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
+        for c in &self.counts {
+            c.fetch_sub(1, Ordering::Relaxed);
+        }
         let mut entries = lock(&self.entries);
         if let Some(e) = entries.get_mut(&self.id) {
             e.attempts -= 1;
@@ -121,15 +115,29 @@ impl Live {
     }
 
     /// An attempt begins.
-    pub fn start(&self, id: OperationId) -> Running {
+    pub fn start(&self, id: OperationId, by_recovery: bool) -> Running {
         lock(&self.entries).entry(id).or_default().attempts += 1;
-        Running { entries: self.entries.clone(), id }
+        let mut counts = vec![self.running.clone()];
+        if by_recovery {
+            counts.push(self.recovering.clone());
+        }
+        for c in &counts {
+            c.fetch_add(1, Ordering::Relaxed);
+        }
+        Running { entries: self.entries.clone(), counts, id }
     }
 
-    /// How to stop the attempt.
+    /// How to stop the attempt. Of two, the older one is fenced off and stopped at once.
     pub fn abort_with(&self, id: OperationId, attempt: u32, abort: Abort) {
         if let Some(e) = lock(&self.entries).get_mut(&id) {
-            e.abort = Some((attempt, abort));
+            match &e.abort {
+                Some((newer, _)) if *newer > attempt => abort.abort(),
+                _ => {
+                    if let Some((_, older)) = e.abort.replace((attempt, abort)) {
+                        older.abort();
+                    }
+                }
+            }
         }
     }
 
@@ -151,7 +159,11 @@ impl Live {
     }
 
     pub fn running(&self) -> usize {
-        lock(&self.entries).values().filter(|e| e.attempts > 0).count()
+        self.running.load(Ordering::Relaxed)
+    }
+
+    pub fn recovering(&self) -> usize {
+        self.recovering.load(Ordering::Relaxed)
     }
 
     /// The record changed.

@@ -38,7 +38,7 @@ pub struct Settings {
     pub poll: Millis,
     /// The shortest pause between two rounds of recovery.
     pub sweep: Millis,
-    /// How many attempts recovery runs at a time.
+    /// How many attempts started by recovery run at a time.
     pub recover_at_once: usize,
     /// How long tombstones are kept.
     pub tombstones_for: Millis,
@@ -129,7 +129,15 @@ impl CallError {
     /// An error that names no operation and no keys.
     #[must_use]
     pub fn plain(kind: Kind, sentence: impl Into<String>, advice: impl Into<String>) -> CallError {
-        CallError { kind, sentence: sentence.into(), advice: advice.into(), operation: None, retry_after: None, retry_key: None, new_key: None }
+        CallError {
+            kind,
+            sentence: sentence.into(),
+            advice: advice.into(),
+            operation: None,
+            retry_after: None,
+            retry_key: None,
+            new_key: None,
+        }
     }
 
     pub(crate) fn store(e: &StoreError) -> CallError {
@@ -288,6 +296,7 @@ pub struct Ledger {
     observer: Arc<dyn Observer>,
     runner: OnceLock<Arc<dyn Runner>>,
     live: live::Live,
+    outbox: deliver::Outbox,
 }
 
 pub(crate) enum ApplyError {
@@ -305,8 +314,21 @@ impl From<StoreError> for ApplyError {
 impl Ledger {
     /// A ledger on `store`. Give it a runner before the first call, then start recovery.
     #[must_use]
-    pub fn new(store: Arc<dyn Store>, env: Arc<dyn Env>, settings: Settings, observer: Arc<dyn Observer>) -> Arc<Ledger> {
-        Arc::new(Ledger { store, env, settings, observer, runner: OnceLock::new(), live: live::Live::default() })
+    pub fn new(
+        store: Arc<dyn Store>,
+        env: Arc<dyn Env>,
+        settings: Settings,
+        observer: Arc<dyn Observer>,
+    ) -> Arc<Ledger> {
+        Arc::new(Ledger {
+            store,
+            env,
+            settings,
+            observer,
+            runner: OnceLock::new(),
+            live: live::Live::default(),
+            outbox: deliver::Outbox::default(),
+        })
     }
 
     /// Says who runs tools. Only the first call counts.
@@ -345,32 +367,57 @@ impl Ledger {
         })
     }
 
+    /// Whether nobody is known to wait for the answer any more: the stream closed, its replica is dead, or it
+    /// was this one and nobody waits here.
+    fn caller_gone(&self, op: &Operation) -> bool {
+        let here = op.caller.epoch == self.store.epoch();
+        op.caller.gone
+            || !self.store.is_live(op.caller.epoch)
+            || (here && !self.live.has_callers(op.id) && !self.outbox.is_going(op.id))
+    }
+
     /// Applies the events that `make` gives for the record as it is, in one write, reading again when the
-    /// record has moved on.
-    async fn apply(&self, op: &Operation, mut make: impl FnMut(&Operation) -> Vec<Event>) -> Result<Operation, ApplyError> {
+    /// record has moved on. What `make` takes from the record it must take from the one it is given.
+    async fn apply(
+        &self,
+        op: &Operation,
+        mut make: impl FnMut(&Operation) -> Result<Vec<Event>, Refusal>,
+    ) -> Result<Operation, ApplyError> {
         let mut current = std::borrow::Cow::Borrowed(op);
+        let mut uncertain = 0;
         loop {
-            let events = make(&current);
-            let (next, blobs) = self.fold(&current, events).map_err(|r| {
-                self.observer.note(Note::Refused(r));
-                ApplyError::Refused(r)
-            })?;
+            let (next, blobs) =
+                make(&current).and_then(|events| self.fold(&current, events)).map_err(|r| {
+                    self.observer.note(Note::Refused(r));
+                    ApplyError::Refused(r)
+                })?;
             let from = current.execution.word();
             let write = Write::Update { operation: Box::new(next.clone()), stamp: self.stamp(), blobs };
-            match self.store.write(write).await? {
-                Committed::Done => {
-                    self.observer.note(Note::Transition { from, to: &next });
-                    self.live.ring(op.id);
-                    return Ok(next);
+            let done = match self.store.write(write).await {
+                Ok(c) => c == Committed::Done,
+                // A lost acknowledgement is normal: the record tells.
+                Err(StoreError::Uncertain(_)) if uncertain < 3 => {
+                    uncertain += 1;
+                    self.env.sleep(Millis(20 << uncertain)).await;
+                    self.read(op.id).await?.as_ref() == Some(&next)
                 }
-                // Each round reads a newer record, so this ends as soon as the others pause.
-                _ => current = std::borrow::Cow::Owned(self.read(op.id).await?.ok_or(ApplyError::Gone)?),
+                Err(e) => return Err(e.into()),
+            };
+            if done {
+                self.observer.note(Note::Transition { from, to: &next });
+                self.live.ring(op.id);
+                return Ok(next);
             }
+            // Each round reads a newer record, so this ends as soon as the others pause.
+            current = std::borrow::Cow::Owned(self.read(op.id).await?.ok_or(ApplyError::Gone)?);
         }
     }
 
     /// What several events make of a record, as one transition.
     fn fold(&self, op: &Operation, events: Vec<Event>) -> Result<(Operation, Vec<Blob>), Refusal> {
+        if events.is_empty() {
+            return Ok((op.clone(), Vec::new()));
+        }
         let now = self.store.now();
         let mut next = op.clone();
         let mut blobs = Vec::new();

@@ -1,11 +1,12 @@
 //! What operators see and decide.
 
+use super::attempt::Given;
 use super::{ApplyError, Ledger};
 use crate::decide::{Event, Refusal, Verdict};
 use crate::executor::Receipt;
 use crate::operation::{Execution, Operation};
 use crate::store::{BlobKind, Counts, Found, Query, StoreError, Tombstone};
-use crate::words::OperationId;
+use crate::words::{Epoch, OperationId};
 use std::sync::Arc;
 
 /// One operation with its payloads.
@@ -74,11 +75,7 @@ impl Ledger {
     /// # Errors
     /// [`OperateError`].
     pub async fn detail(&self, id: OperationId) -> Result<Detail, OperateError> {
-        let operation = match self.store.by_id(id).await? {
-            Some(Found::Operation(op)) => *op,
-            Some(Found::Tombstone(t)) => return Err(OperateError::Pruned(t)),
-            None => return Err(OperateError::Unknown),
-        };
+        let operation = self.find(id).await?;
         let mut effects = Vec::new();
         for i in 0..u16::try_from(operation.effects.len()).unwrap_or(u16::MAX) {
             effects.push(EffectDetail {
@@ -94,11 +91,29 @@ impl Ledger {
         })
     }
 
-    async fn operate(&self, id: OperationId, event: Event) -> Result<Operation, OperateError> {
-        let op = self.detail(id).await?.operation;
-        match self.apply(&op, |_| vec![event.clone()]).await {
+    async fn find(&self, id: OperationId) -> Result<Operation, OperateError> {
+        match self.store.by_id(id).await? {
+            Some(Found::Operation(op)) => Ok(*op),
+            Some(Found::Tombstone(t)) => Err(OperateError::Pruned(t)),
+            None => Err(OperateError::Unknown),
+        }
+    }
+
+    /// Applies the event that `make` gives for the record as it is.
+    async fn operate(
+        &self,
+        id: OperationId,
+        make: impl Fn(&Operation) -> Event,
+    ) -> Result<Operation, OperateError> {
+        let op = self.find(id).await?;
+        let mut state = op.execution.word();
+        let applied = self.apply(&op, |now| {
+            state = now.execution.word();
+            Ok(vec![make(now)])
+        });
+        match applied.await {
             Ok(next) => Ok(next),
-            Err(ApplyError::Refused(refusal)) => Err(OperateError::Refused { state: op.execution.word(), refusal }),
+            Err(ApplyError::Refused(refusal)) => Err(OperateError::Refused { state, refusal }),
             Err(ApplyError::Gone) => Err(OperateError::Unknown),
             Err(ApplyError::Store(e)) => Err(e.into()),
         }
@@ -108,7 +123,12 @@ impl Ledger {
     ///
     /// # Errors
     /// [`OperateError`].
-    pub async fn resolve_applied(self: &Arc<Self>, id: OperationId, by: String, receipt: Vec<u8>) -> Result<Operation, OperateError> {
+    pub async fn resolve_applied(
+        self: &Arc<Self>,
+        id: OperationId,
+        by: String,
+        receipt: Vec<u8>,
+    ) -> Result<Operation, OperateError> {
         self.decide(id, by, Verdict::Applied(Receipt(receipt))).await
     }
 
@@ -116,8 +136,15 @@ impl Ledger {
     ///
     /// # Errors
     /// [`OperateError`].
-    pub async fn decide(self: &Arc<Self>, id: OperationId, by: String, verdict: Verdict) -> Result<Operation, OperateError> {
-        let op = self.operate(id, Event::Decide { by, verdict }).await?;
+    pub async fn decide(
+        self: &Arc<Self>,
+        id: OperationId,
+        by: String,
+        verdict: Verdict,
+    ) -> Result<Operation, OperateError> {
+        let op = self.operate(id, |_| Event::Decide { by: by.clone(), verdict: verdict.clone() }).await?;
+        // An attempt that was asking the provider has nothing to say any more.
+        self.live.stop(id, op.attempt);
         self.tend_once().await?;
         Ok(op)
     }
@@ -127,7 +154,7 @@ impl Ledger {
     /// # Errors
     /// [`OperateError`].
     pub async fn cancel(&self, id: OperationId, by: String) -> Result<Operation, OperateError> {
-        let op = self.operate(id, Event::Cancel { by }).await?;
+        let op = self.operate(id, |_| Event::Cancel { by: by.clone() }).await?;
         if op.execution.is_ended() {
             self.live.stop(id, op.attempt);
         }
@@ -140,14 +167,16 @@ impl Ledger {
     /// # Errors
     /// [`OperateError`].
     pub async fn retry(self: &Arc<Self>, id: OperationId, by: String) -> Result<Operation, OperateError> {
-        let op = self.detail(id).await?.operation;
         let epoch = self.store.epoch();
-        let event = match op.execution {
-            Execution::InDoubt { .. } => Event::Reconcile { epoch, by },
-            _ => Event::Claim { epoch, by_call: true, owner_dead: !self.store.is_live(op.owner) },
+        let make = |now: &Operation| {
+            let owner_dead = now.owner != Epoch(0) && !self.store.is_live(now.owner);
+            match now.execution {
+                Execution::InDoubt { .. } => Event::Reconcile { epoch, by: by.clone(), owner_dead },
+                _ => Event::Claim { epoch, by_call: true, owner_dead },
+            }
         };
-        let claimed = self.operate(id, event).await?;
-        self.launch(claimed.clone(), None);
+        let claimed = self.operate(id, make).await?;
+        self.launch(claimed.clone(), Given::default());
         Ok(claimed)
     }
 

@@ -1,0 +1,694 @@
+//! A small world to run the ledger in: Tokio's paused time, seeded randomness, a provider that counts effects
+//! by key, a tool, and a gate that stops a boot at any of its awaits, as a crash would.
+#![allow(dead_code, clippy::unwrap_used, clippy::expect_used)]
+
+use async_trait::async_trait;
+use counterfoil_ledger::env::Abort;
+use counterfoil_ledger::memory::MemoryStore;
+use counterfoil_ledger::operation::OperationPolicy;
+use counterfoil_ledger::store::*;
+use counterfoil_ledger::*;
+use futures_util::future::BoxFuture;
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+pub const BASE: Time = Time(1_000_000);
+
+/// Tokio's (paused) time, seeded randomness, tasks that can all be killed at once.
+pub struct TestEnv {
+    start: Instant,
+    seed: Mutex<u64>,
+    tasks: Mutex<Vec<tokio::task::AbortHandle>>,
+}
+
+impl TestEnv {
+    pub fn new(seed: u64) -> Arc<TestEnv> {
+        Arc::new(TestEnv { start: Instant::now(), seed: Mutex::new(seed), tasks: Mutex::default() })
+    }
+    pub fn kill(&self) {
+        for t in self.tasks.lock().unwrap().drain(..) {
+            t.abort();
+        }
+    }
+}
+
+impl Env for TestEnv {
+    fn random(&self, buf: &mut [u8]) {
+        let mut s = self.seed.lock().unwrap();
+        for b in buf {
+            // SplitMix64
+            *s = s.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mut z = *s;
+            z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            *b = (z ^ (z >> 31)) as u8;
+        }
+    }
+    fn sleep(&self, d: Millis) -> BoxFuture<'static, ()> {
+        Box::pin(tokio::time::sleep(d.duration()))
+    }
+    fn spawn(&self, task: BoxFuture<'static, ()>) -> Abort {
+        let handle = tokio::spawn(task).abort_handle();
+        self.tasks.lock().unwrap().push(handle.clone());
+        Abort::new(move || handle.abort())
+    }
+    fn monotonic(&self) -> i64 {
+        self.start.elapsed().as_millis() as i64
+    }
+}
+
+/// Stops whoever passes at a chosen step, for ever or until it is opened.
+#[derive(Default)]
+pub struct Gate {
+    passed: AtomicUsize,
+    stop_at: Mutex<Option<usize>>,
+    pub reached: Notify,
+    open: Notify,
+    names: Mutex<Vec<&'static str>>,
+}
+
+impl Gate {
+    pub fn at(step: usize) -> Arc<Gate> {
+        Arc::new(Gate { stop_at: Mutex::new(Some(step)), ..Gate::default() })
+    }
+    pub async fn pass(&self, name: &'static str) {
+        let n = self.passed.fetch_add(1, SeqCst);
+        self.names.lock().unwrap().push(name);
+        if *self.stop_at.lock().unwrap() == Some(n) {
+            let opened = self.open.notified();
+            self.reached.notify_one();
+            opened.await;
+        }
+    }
+    /// Lets go whoever was stopped.
+    pub fn release(&self) {
+        *self.stop_at.lock().unwrap() = None;
+        self.open.notify_waiters();
+    }
+    pub fn steps(&self) -> usize {
+        self.passed.load(SeqCst)
+    }
+    pub fn last(&self) -> &'static str {
+        self.names.lock().unwrap().last().copied().unwrap_or("start")
+    }
+}
+
+/// What goes wrong with the next writes of a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// This one passes.
+    Fine,
+    /// It is made, and its acknowledgement is lost.
+    AckLost,
+    /// It is not made, and that is known.
+    Refused,
+    /// It is not made, and that is not known.
+    LostUncertain,
+}
+
+/// A store whose writes pass a gate before and after, and may fail.
+pub struct Gated {
+    pub inner: Arc<MemoryStore>,
+    pub gate: Arc<Gate>,
+    pub faults: Mutex<VecDeque<Fault>>,
+    pub reads_fail: std::sync::atomic::AtomicBool,
+    pub clock_step: Mutex<Option<Time>>,
+    /// How long a write takes, half of it before and half after it is made.
+    pub latency: std::sync::atomic::AtomicI64,
+    /// Lazy writes wait here while held.
+    pub held: Mutex<Option<Vec<Write>>>,
+}
+
+impl Gated {
+    pub fn new(inner: Arc<MemoryStore>, gate: Arc<Gate>) -> Arc<Gated> {
+        Arc::new(Gated {
+            inner,
+            gate,
+            faults: Mutex::default(),
+            reads_fail: false.into(),
+            clock_step: Mutex::default(),
+            latency: 0.into(),
+            held: Mutex::default(),
+        })
+    }
+    fn readable(&self) -> Result<(), StoreError> {
+        if self.reads_fail.load(SeqCst) { Err(StoreError::Unavailable("test".into())) } else { Ok(()) }
+    }
+}
+
+#[async_trait]
+impl Store for Gated {
+    fn now(&self) -> Time {
+        self.inner.now()
+    }
+    fn epoch(&self) -> Epoch {
+        self.inner.epoch()
+    }
+    fn is_live(&self, epoch: Epoch) -> bool {
+        self.inner.is_live(epoch)
+    }
+    fn clock_step(&self) -> Option<Time> {
+        *self.clock_step.lock().unwrap()
+    }
+    fn identity(&self) -> &Identity {
+        self.inner.identity()
+    }
+    async fn write(&self, write: Write) -> Result<Committed, StoreError> {
+        self.gate.pass("before a write").await;
+        let half = self.latency.load(SeqCst) / 2;
+        if half > 0 {
+            pause(half).await;
+        }
+        let fault = self.faults.lock().unwrap().pop_front().unwrap_or(Fault::Fine);
+        let done = match fault {
+            Fault::Refused => return Err(StoreError::Unavailable("test".into())),
+            Fault::LostUncertain => return Err(StoreError::Uncertain("test".into())),
+            Fault::Fine | Fault::AckLost => self.inner.write(write).await,
+        };
+        if half > 0 {
+            pause(half).await;
+        }
+        self.gate.pass("after a write").await;
+        if fault == Fault::AckLost { Err(StoreError::Uncertain("test".into())) } else { done }
+    }
+    fn write_lazily(&self, write: Write) {
+        match &mut *self.held.lock().unwrap() {
+            Some(held) => held.push(write),
+            None => self.inner.write_lazily(write),
+        }
+    }
+    async fn flush(&self) -> Result<(), StoreError> {
+        if let Some(held) = self.held.lock().unwrap().as_mut() {
+            held.drain(..).for_each(|w| self.inner.write_lazily(w));
+        }
+        Ok(())
+    }
+    async fn by_id(&self, id: OperationId) -> Result<Option<Found>, StoreError> {
+        self.readable()?;
+        self.inner.by_id(id).await
+    }
+    async fn by_key(&self, key: &KeyHash) -> Result<Option<Found>, StoreError> {
+        self.readable()?;
+        self.inner.by_key(key).await
+    }
+    async fn by_slot(&self, slot: &SlotHash) -> Result<Option<Operation>, StoreError> {
+        self.readable()?;
+        self.inner.by_slot(slot).await
+    }
+    async fn blob(&self, id: OperationId, kind: BlobKind) -> Result<Option<Vec<u8>>, StoreError> {
+        self.readable()?;
+        self.inner.blob(id, kind).await
+    }
+    async fn due(&self, now: Time, limit: usize) -> Result<Vec<Operation>, StoreError> {
+        self.inner.due(now, limit).await
+    }
+    async fn orphans(&self, after: Option<OperationId>, limit: usize) -> Result<Vec<Operation>, StoreError> {
+        self.inner.orphans(after, limit).await
+    }
+    async fn next_attention(&self) -> Result<Option<Time>, StoreError> {
+        self.inner.next_attention().await
+    }
+    async fn list(&self, query: &Query) -> Result<Vec<Operation>, StoreError> {
+        self.inner.list(query).await
+    }
+    async fn counts(&self) -> Result<Counts, StoreError> {
+        self.inner.counts().await
+    }
+    async fn prune(&self, now: Time, tombstones_for: Millis, limit: usize) -> Result<usize, StoreError> {
+        self.inner.prune(now, tombstones_for, limit).await
+    }
+    async fn put_api_key(&self, key: ApiKey) -> Result<(), StoreError> {
+        self.inner.put_api_key(key).await
+    }
+    async fn api_keys(&self) -> Result<Vec<ApiKey>, StoreError> {
+        self.inner.api_keys().await
+    }
+    fn stats(&self) -> StoreStats {
+        self.inner.stats()
+    }
+}
+
+/// How the provider treats one send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Act {
+    /// Applies it and says so.
+    Apply,
+    /// Provably nothing left.
+    NotSent,
+    /// Applies it; the answer is lost.
+    ApplyAndLose,
+    /// The request is lost, and nobody knows.
+    Lose,
+    /// Refuses it for good.
+    Refuse,
+    /// 429: not applied, wait.
+    Busy,
+    /// Not applied, and every replay gets the same failure.
+    StoredFailure,
+    /// Applies it and never answers.
+    ApplyAndHang,
+}
+
+/// What the provider remembers and counts.
+pub struct Provider {
+    /// Whether a second send under the same key has no second effect.
+    pub dedupes: bool,
+    script: Mutex<VecDeque<Act>>,
+    pub otherwise: Mutex<Act>,
+    effects: Mutex<HashMap<String, u32>>,
+    pub sends: Mutex<Vec<(String, Vec<u8>, bool)>>,
+    pub looks: AtomicUsize,
+    /// The next look-ups see nothing.
+    pub blind: AtomicUsize,
+    /// The next look-ups are not answered.
+    pub deaf: AtomicUsize,
+    /// Look-ups see nothing before this many sends.
+    pub blind_before_sends: AtomicUsize,
+}
+
+impl Provider {
+    pub fn new(dedupes: bool, script: &[Act]) -> Arc<Provider> {
+        Arc::new(Provider {
+            dedupes,
+            script: Mutex::new(script.iter().copied().collect()),
+            otherwise: Mutex::new(Act::Apply),
+            effects: Mutex::default(),
+            sends: Mutex::default(),
+            looks: AtomicUsize::new(0),
+            blind: AtomicUsize::new(0),
+            deaf: AtomicUsize::new(0),
+            blind_before_sends: AtomicUsize::new(0),
+        })
+    }
+    pub fn effects(&self) -> u32 {
+        self.effects.lock().unwrap().values().sum()
+    }
+    pub fn send_count(&self) -> usize {
+        self.sends.lock().unwrap().len()
+    }
+    /// Every send so far went out under one key with the same bytes.
+    pub fn assert_one_key(&self) {
+        let sends = self.sends.lock().unwrap();
+        for s in sends.iter() {
+            assert_eq!((&s.0, &s.1), (&sends[0].0, &sends[0].1), "another key or other bytes went out");
+        }
+    }
+    fn apply(&self, key: &str) -> Receipt {
+        let mut effects = self.effects.lock().unwrap();
+        let n = effects.entry(key.to_owned()).or_default();
+        if *n == 0 || !self.dedupes {
+            *n += 1;
+        }
+        Receipt(format!("receipt of {key}").into_bytes())
+    }
+}
+
+/// One boot's way to the provider.
+pub struct Line {
+    pub provider: Arc<Provider>,
+    pub gate: Arc<Gate>,
+}
+
+#[async_trait]
+impl Executor for Line {
+    async fn send(&self, intent: &Intent, key: &EffectKey, replay: bool, timeout: Millis) -> Sent {
+        self.gate.pass("before a send").await;
+        let p = &self.provider;
+        let act = {
+            p.sends.lock().unwrap().push((key.as_str().into(), intent.body.clone(), replay));
+            let next = p.script.lock().unwrap().pop_front();
+            next.unwrap_or(*p.otherwise.lock().unwrap())
+        };
+        let known = p.effects.lock().unwrap().get(key.as_str()).copied().unwrap_or(0) > 0;
+        let unknown = |stored| Sent::Unknown { why: format!("{act:?}"), retry_after: None, stored };
+        let sent = match act {
+            // A provider that honours the key answers a replay of what it did with the first answer.
+            _ if p.dedupes
+                && known
+                && !matches!(act, Act::NotSent | Act::Lose | Act::Refuse | Act::StoredFailure) =>
+            {
+                Sent::Applied(p.apply(key.as_str()))
+            }
+            Act::Apply => Sent::Applied(p.apply(key.as_str())),
+            Act::NotSent => Sent::NotSent { why: "connection refused".into() },
+            Act::ApplyAndLose => {
+                p.apply(key.as_str());
+                unknown(false)
+            }
+            Act::Lose => unknown(false),
+            Act::Refuse => Sent::Refused(Receipt(b"refused".to_vec())),
+            Act::Busy => Sent::NotApplied { why: "429".into(), retry_after: Some(Millis(700)) },
+            Act::StoredFailure => unknown(true),
+            Act::ApplyAndHang => {
+                p.apply(key.as_str());
+                tokio::time::sleep(timeout.duration()).await;
+                unknown(false)
+            }
+        };
+        self.gate.pass("after a send").await;
+        sent
+    }
+
+    async fn look_up(&self, _: &Intent, key: &EffectKey, _: Millis) -> Looked {
+        self.gate.pass("before a look-up").await;
+        let p = &self.provider;
+        p.looks.fetch_add(1, SeqCst);
+        let take = |n: &AtomicUsize| n.fetch_update(SeqCst, SeqCst, |n| n.checked_sub(1)).is_ok();
+        let looked = if take(&p.deaf) {
+            Looked::Unknown { why: "no answer".into() }
+        } else if take(&p.blind) || p.send_count() < p.blind_before_sends.load(SeqCst) {
+            Looked::NotFound
+        } else {
+            let receipt = Receipt(format!("receipt of {key}").into_bytes());
+            match p.effects.lock().unwrap().get(key.as_str()).copied().unwrap_or(0) {
+                0 => Looked::NotFound,
+                1 => Looked::Found(receipt),
+                _ => Looked::Several(receipt),
+            }
+        };
+        self.gate.pass("after a look-up").await;
+        looked
+    }
+}
+
+/// What the tool does besides its effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mood {
+    Plain,
+    PanicBefore,
+    PanicAfter,
+    SleepBefore(i64),
+    HangAfter,
+    FailAfter,
+    OtherIntent,
+    /// Swallows what the ledger says and asks again, then claims success.
+    Stubborn,
+    /// Two effects, one after the other.
+    Two,
+    /// Two effects at once.
+    TwoAtOnce,
+    /// Causes no effect.
+    NoEffect,
+}
+
+pub struct Tool {
+    pub line: Line,
+    pub mood: Mutex<Mood>,
+    pub recovery: Recovery,
+    pub runs: AtomicUsize,
+}
+
+pub fn intent(recovery: &Recovery, name: &str) -> Intent {
+    Intent {
+        name: name.into(),
+        discriminator: String::new(),
+        recovery: recovery.clone(),
+        summary: "POST /refunds".into(),
+        body: format!("{name}: amount=5").into_bytes(),
+    }
+}
+
+#[async_trait]
+impl Runner for Tool {
+    async fn run(&self, attempt: &Attempt) -> Result<ToolResult, RunError> {
+        self.runs.fetch_add(1, SeqCst);
+        let mood = *self.mood.lock().unwrap();
+        match mood {
+            Mood::PanicBefore => panic!("before"),
+            Mood::SleepBefore(ms) => tokio::time::sleep(Millis(ms).duration()).await,
+            Mood::NoEffect => return Ok(ToolResult { result: b"nothing to do".to_vec(), is_error: false }),
+            Mood::OtherIntent => {
+                let other = Intent { body: b"amount=500".to_vec(), ..intent(&self.recovery, "refund") };
+                attempt.effect(other, &self.line).await?;
+            }
+            Mood::Stubborn => {
+                for _ in 0..3 {
+                    let _ = attempt.effect(intent(&self.recovery, "refund"), &self.line).await;
+                }
+                return Ok(ToolResult { result: b"all is well".to_vec(), is_error: false });
+            }
+            _ => {}
+        }
+        let done = match attempt.recorded_intent(0).await? {
+            Some(_) => attempt.resume(0, &self.line).await?,
+            None if mood == Mood::TwoAtOnce => {
+                let (a, b) = tokio::join!(
+                    attempt.effect(intent(&self.recovery, "refund"), &self.line),
+                    attempt.effect(intent(&self.recovery, "mail"), &self.line)
+                );
+                b?;
+                a?
+            }
+            None => attempt.effect(intent(&self.recovery, "refund"), &self.line).await?,
+        };
+        match mood {
+            Mood::PanicAfter => panic!("after"),
+            Mood::HangAfter => std::future::pending::<()>().await,
+            Mood::FailAfter => return Err(RunError::Tool("lost its head".into())),
+            Mood::Two | Mood::TwoAtOnce => {
+                attempt.effect(intent(&self.recovery, "mail"), &self.line).await?;
+            }
+            _ => {}
+        }
+        Ok(ToolResult { result: done.receipt.0, is_error: !done.applied })
+    }
+    fn account(&self, op: &Operation, why: &str) -> ToolResult {
+        ToolResult {
+            result: format!("account of {} effects: {why}", op.effects.len()).into_bytes(),
+            is_error: true,
+        }
+    }
+}
+
+/// Counts what is told.
+#[derive(Default)]
+pub struct Notes(pub Mutex<Vec<String>>);
+
+impl Observer for Notes {
+    fn note(&self, note: Note<'_>) {
+        let text = match note {
+            Note::Alert { what, .. } => format!("alert {what}"),
+            Note::Window(w) => format!("window {w}"),
+            Note::Answered(k) => format!("answered {}", k.word()),
+            _ => return,
+        };
+        self.0.lock().unwrap().push(text);
+    }
+}
+
+impl Notes {
+    pub fn count(&self, text: &str) -> usize {
+        self.0.lock().unwrap().iter().filter(|t| *t == text).count()
+    }
+}
+
+/// One boot of the ledger.
+pub struct Boot {
+    pub env: Arc<TestEnv>,
+    pub memory: Arc<MemoryStore>,
+    pub store: Arc<Gated>,
+    pub ledger: Arc<Ledger>,
+    pub tool: Arc<Tool>,
+    pub provider: Arc<Provider>,
+    pub notes: Arc<Notes>,
+    pub gate: Arc<Gate>,
+    pub policy: OperationPolicy,
+    /// Whether operations are opened with their intent.
+    pub single: bool,
+}
+
+pub fn recovery(strategy: Strategy) -> Recovery {
+    Recovery {
+        processing_bound: Millis(2000),
+        visibility_lag: Millis(500),
+        send_timeout: Millis(1000),
+        initial_backoff: Millis(50),
+        max_backoff: Millis(400),
+        max_sends: 3,
+        ..Recovery::new(strategy)
+    }
+}
+
+pub fn policy() -> OperationPolicy {
+    OperationPolicy { timeout: Millis(5000), attempt_cap: 6, ..OperationPolicy::default() }
+}
+
+impl Boot {
+    pub fn first(provider: Arc<Provider>, recovery: Recovery, gate: Arc<Gate>) -> Boot {
+        let env = TestEnv::new(7);
+        let memory = Arc::new(MemoryStore::new(env.clone(), BASE, Attention::default()));
+        Boot::on(env, memory, provider, recovery, gate)
+    }
+
+    pub fn plain(strategy: Strategy, script: &[Act]) -> Boot {
+        Boot::first(Provider::new(dedupes(strategy), script), recovery(strategy), Arc::default())
+    }
+
+    fn on(
+        env: Arc<TestEnv>,
+        memory: Arc<MemoryStore>,
+        provider: Arc<Provider>,
+        recovery: Recovery,
+        gate: Arc<Gate>,
+    ) -> Boot {
+        let store = Gated::new(memory.clone(), gate.clone());
+        let notes = Arc::new(Notes::default());
+        let settings = Settings { max_rest: Millis(4000), ..Settings::default() };
+        let ledger = Ledger::new(store.clone(), env.clone(), settings, notes.clone());
+        let tool = Arc::new(Tool {
+            line: Line { provider: provider.clone(), gate: gate.clone() },
+            mood: Mutex::new(Mood::Plain),
+            recovery,
+            runs: AtomicUsize::new(0),
+        });
+        ledger.set_runner(tool.clone());
+        Boot { env, memory, store, ledger, tool, provider, notes, gate, policy: policy(), single: true }
+    }
+
+    /// The next boot on the same records. The earlier one is left as it is: kill it, or let it be a zombie.
+    pub fn next(&self, gate: Arc<Gate>) -> Boot {
+        let env = Arc::new(TestEnv {
+            start: self.env.start,
+            seed: Mutex::new(self.env.random_u128() as u64),
+            tasks: Mutex::default(),
+        });
+        let memory = Arc::new(self.memory.restart());
+        let mut b = Boot::on(env, memory, self.provider.clone(), self.tool.recovery.clone(), gate);
+        b.policy = self.policy.clone();
+        b.single = self.single;
+        b
+    }
+
+    /// Starts recovery.
+    pub fn start(&self) {
+        let l = self.ledger.clone();
+        self.env.spawn(Box::pin(async move {
+            l.recover_orphans().await.unwrap();
+            l.tend().await;
+        }));
+    }
+
+    pub fn mood(&self, mood: Mood) {
+        *self.tool.mood.lock().unwrap() = mood;
+    }
+
+    pub fn creation(&self) -> Creation {
+        if self.single {
+            Creation {
+                policy: self.policy.clone(),
+                intent: Some(intent(&self.tool.recovery, "refund")),
+                arguments: None,
+            }
+        } else {
+            Creation { policy: self.policy.clone(), intent: None, arguments: Some(b"{}".to_vec()) }
+        }
+    }
+
+    /// A call that stays till it is answered.
+    pub async fn call(&self, call: &Call) -> Answer {
+        self.call_until(call, std::future::pending()).await
+    }
+
+    pub async fn call_until(&self, call: &Call, gone: impl Future<Output = ()> + Send) -> Answer {
+        let creation = self.creation();
+        let a = self.ledger.call::<()>(call, &move || Ok(creation.clone()), gone, |_| {}).await;
+        a.unwrap()
+    }
+
+    /// A call whose stream closes after a while.
+    pub async fn call_for(&self, call: &Call, ms: i64) -> Answer {
+        self.call_until(call, tokio::time::sleep(Millis(ms).duration())).await
+    }
+
+    pub fn spawn_call(&self, call: &Call) -> tokio::task::JoinHandle<Answer> {
+        let (ledger, call, creation) = (self.ledger.clone(), call.clone(), self.creation());
+        let h = tokio::spawn(async move {
+            ledger
+                .call::<()>(&call, &move || Ok(creation.clone()), std::future::pending(), |_| {})
+                .await
+                .unwrap()
+        });
+        self.env.tasks.lock().unwrap().push(h.abort_handle());
+        h
+    }
+
+    /// Tells the ledger that the answer was written, as the gateway does.
+    pub fn written(&self, a: &Answer) {
+        if let Answer::Result { operation, .. } = a {
+            self.ledger.delivered(operation, DeliveryState::Written);
+        }
+    }
+
+    pub async fn only(&self) -> Operation {
+        let mut all = self.memory.list(&Query { limit: 10, ..Query::default() }).await.unwrap();
+        assert_eq!(all.len(), 1, "one operation expected: {all:#?}");
+        all.remove(0)
+    }
+
+    pub async fn count(&self) -> usize {
+        self.memory.list(&Query { limit: 1000, ..Query::default() }).await.unwrap().len()
+    }
+
+    pub async fn get(&self, id: OperationId) -> Operation {
+        match self.memory.by_id(id).await.unwrap() {
+            Some(Found::Operation(op)) => *op,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+pub fn dedupes(strategy: Strategy) -> bool {
+    matches!(strategy, Strategy::Key | Strategy::Unique | Strategy::Natural | Strategy::Local)
+}
+
+pub fn scope(principal: &str) -> Scope {
+    Scope { principal: principal.into(), tool: "refund".into(), mode: "sandbox".into() }
+}
+
+pub fn fingerprint(arguments: &str) -> Fingerprint {
+    Fingerprint::of("refund", &canonical::canonicalise_arguments(Some(arguments), None).unwrap())
+}
+
+pub fn unkeyed() -> Call {
+    Call {
+        scope: scope("p"),
+        fingerprint: fingerprint("{\"amount\":5}"),
+        key: None,
+        unkeyed: Unkeyed::Guard,
+        guard_window: Millis::secs(300),
+        wait: Millis::secs(45),
+    }
+}
+
+pub fn keyed(key: &str) -> Call {
+    Call { key: Some(CallerKey { key: Key::new(key).unwrap(), carrier: Carrier::Program }), ..unkeyed() }
+}
+
+pub fn in_argument(key: &str) -> Call {
+    Call { key: Some(CallerKey { key: Key::new(key).unwrap(), carrier: Carrier::Argument }), ..unkeyed() }
+}
+
+#[track_caller]
+pub fn result(a: &Answer) -> (Operation, Vec<u8>, bool, Option<JoinedBy>) {
+    match a {
+        Answer::Result { operation, result, replayed, joined_by } => {
+            ((**operation).clone(), result.to_vec(), *replayed, *joined_by)
+        }
+        other => panic!("a result expected: {other:?}"),
+    }
+}
+
+#[track_caller]
+pub fn refused(a: &Answer, kind: Kind) -> CallError {
+    match a {
+        Answer::Error(e) if e.kind == kind => (**e).clone(),
+        other => panic!("{kind:?} expected: {other:?}"),
+    }
+}
+
+pub async fn pause(ms: i64) {
+    tokio::time::sleep(Millis(ms).duration()).await;
+}

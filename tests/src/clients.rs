@@ -1,0 +1,207 @@
+//! The official clients, each in a worker process of its own language that speaks JSON lines.
+
+use crate::process::{Process, build_dir, project};
+use crate::wire::Said;
+use anyhow::{Context, Result, bail};
+use serde_json::{Value, json};
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// Which official client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// `@modelcontextprotocol/client`, `versionNegotiation: auto`.
+    TypeScript,
+    /// `mcp`.
+    Python,
+}
+
+impl Kind {
+    /// Both.
+    pub const ALL: [Kind; 2] = [Kind::TypeScript, Kind::Python];
+
+    /// Its name in reports.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::TypeScript => "typescript",
+            Kind::Python => "python",
+        }
+    }
+}
+
+/// How long beyond a call's own limit its worker may take to say so.
+const SLACK: Duration = Duration::from_secs(10);
+
+/// A worker process.
+pub struct Worker {
+    kind: Kind,
+    process: Process,
+    number: u64,
+}
+
+/// A request to a worker that is under way.
+#[derive(Clone, Copy, Debug)]
+pub struct Pending {
+    number: u64,
+    until: Instant,
+}
+
+/// What an official client is to do.
+#[derive(Clone, Debug)]
+pub struct Order<'a> {
+    /// Which client object: kept from one order to the next.
+    pub client: &'a str,
+    /// The endpoint.
+    pub url: &'a str,
+    /// `Authorization`.
+    pub auth: Option<&'a str>,
+    /// The client's own limit for the request.
+    pub timeout: Duration,
+    /// The caller gives up after this.
+    pub abort_after: Option<Duration>,
+}
+
+impl Worker {
+    /// Starts one; it writes what it has to say on standard error into `folder`.
+    ///
+    /// # Errors
+    /// The clients are not installed, or don't start.
+    pub fn start(kind: Kind, folder: &Path) -> Result<Worker> {
+        let build = build_dir()?;
+        let mut command = match kind {
+            Kind::TypeScript => {
+                // The module is found from where the script is, so the script is beside what was installed.
+                let mut c = Command::new(crate::process::node(&build));
+                c.arg(build.join("clients/ts/worker.mjs"));
+                c
+            }
+            Kind::Python => {
+                let mut c = Command::new(build.join("clients/py/venv/bin/python"));
+                c.arg("-B").arg(project().join("tests/clients/py/worker.py"));
+                c
+            }
+        };
+        let log = folder.join(format!("{}.log", kind.name()));
+        let mut process = Process::start(&mut command, &log)?;
+        process.ready().with_context(|| {
+            format!("the {} client does not start; run `cargo xtask test`, which installs it", kind.name())
+        })?;
+        Ok(Worker { kind, process, number: 0 })
+    }
+
+    /// Begins a call of a tool.
+    ///
+    /// # Errors
+    /// The worker is gone.
+    pub fn begin_call(
+        &mut self,
+        order: &Order<'_>,
+        tool: &str,
+        arguments: &Value,
+        meta: &Value,
+    ) -> Result<Pending> {
+        self.begin(order, json!({ "op": "call", "tool": tool, "arguments": arguments, "meta": if meta == &json!({}) { Value::Null } else { meta.clone() } }))
+    }
+
+    /// The answer of a call.
+    ///
+    /// # Errors
+    /// The worker is gone or silent.
+    pub fn end_call(&mut self, pending: Pending) -> Result<Said> {
+        Ok(read(&self.end(pending)?))
+    }
+
+    /// The answer of a call, if it is there.
+    ///
+    /// # Errors
+    /// The worker is gone.
+    pub fn poll_call(&mut self, pending: Pending) -> Result<Option<Said>> {
+        while let Some(answer) = self.process.try_json_line()? {
+            if answer["n"] == json!(pending.number) {
+                return Ok(Some(read(&answer)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Makes a call.
+    ///
+    /// # Errors
+    /// The worker is gone or silent.
+    pub fn call(&mut self, order: &Order<'_>, tool: &str, arguments: &Value, meta: &Value) -> Result<Said> {
+        let pending = self.begin_call(order, tool, arguments, meta)?;
+        self.end_call(pending)
+    }
+
+    /// Lists the tools: `{"tools", "protocolVersion"}`.
+    ///
+    /// # Errors
+    /// The worker is gone, or the client could not list.
+    pub fn list(&mut self, order: &Order<'_>) -> Result<Value> {
+        let pending = self.begin(order, json!({ "op": "list" }))?;
+        let answer = self.end(pending)?;
+        match answer.get("result") {
+            Some(result) => Ok(result.clone()),
+            None => bail!("the {} client can't list: {}", self.kind.name(), answer["error"]),
+        }
+    }
+
+    /// Drops a client object, as a host that starts anew: its JSON-RPC ids begin again.
+    ///
+    /// # Errors
+    /// The worker is gone.
+    pub fn forget(&mut self, client: &str) -> Result<()> {
+        let order = Order { client, url: "", auth: None, timeout: Duration::from_secs(5), abort_after: None };
+        let pending = self.begin(&order, json!({ "op": "forget" }))?;
+        self.end(pending).map(|_| ())
+    }
+
+    fn begin(&mut self, order: &Order<'_>, mut request: Value) -> Result<Pending> {
+        self.number += 1;
+        request["n"] = json!(self.number);
+        request["client"] = json!(order.client);
+        request["url"] = json!(order.url);
+        request["auth"] = json!(order.auth);
+        request["timeoutMs"] = json!(millis(order.timeout));
+        request["abortAfterMs"] = json!(order.abort_after.map(millis));
+        self.process.tell(&request.to_string())?;
+        Ok(Pending { number: self.number, until: Instant::now() + order.timeout + SLACK })
+    }
+
+    fn end(&mut self, pending: Pending) -> Result<Value> {
+        loop {
+            let left = pending.until.saturating_duration_since(Instant::now());
+            let answer =
+                self.process.json_line(left).with_context(|| format!("the {} worker", self.kind.name()))?;
+            // An earlier request that was given up may still be answered.
+            if answer["n"] == json!(pending.number) {
+                return Ok(answer);
+            }
+        }
+    }
+}
+
+fn millis(d: Duration) -> u64 {
+    u64::try_from(d.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn read(answer: &Value) -> Said {
+    match answer.get("result") {
+        Some(result) => Said::of_result(&result.to_string()),
+        None => said(&answer["error"]),
+    }
+}
+
+/// What the client's exception means: the server's refusal, or no answer.
+fn said(error: &Value) -> Said {
+    let message = error["message"].as_str().unwrap_or_default().to_owned();
+    match error["code"].as_i64() {
+        // -32000, -32001: the clients' own words for a lost or slow connection.
+        Some(code) if !(-32001..=-32000).contains(&code) && code < 0 => {
+            Said::Rpc { status: 0, code, message }
+        }
+        _ => Said::Lost(format!("{}: {message}", error["name"].as_str().unwrap_or("error"))),
+    }
+}

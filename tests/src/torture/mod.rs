@@ -1,0 +1,102 @@
+//! Crash windows by violence.
+//!
+//! Each round makes one refund through a real client against the real gateway and the real sandbox provider, in the
+//! middle of which something breaks: the gateway is killed at a named point of its way, the provider cuts, hangs or
+//! tears, the client leaves. The gateway is started again, the client retries as it would, and then everything is
+//! counted: effects at the provider (twice, from different books), the answer's bytes over further replays, what the
+//! ledger still has open.
+//!
+//! A run is a seed and a number of rounds; `--only N` repeats one round of it.
+
+pub mod actor;
+pub mod lane;
+pub mod plan;
+pub mod report;
+pub mod round;
+
+pub use plan::{Fault, Plan, Round, Style, Voice};
+pub use report::Report;
+
+use crate::torture::lane::Lane;
+use anyhow::Result;
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+/// What to run.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// How many rounds.
+    pub rounds: usize,
+    /// From which seed.
+    pub seed: u64,
+    /// How many at a time, each with a gateway and a provider of its own.
+    pub jobs: usize,
+    /// Only this round.
+    pub only: Option<usize>,
+    /// Only rounds whose fault, class, style or voice is called so.
+    pub filter: Option<String>,
+    /// Against the naive server, to see that the harness reports what it must.
+    pub naive: bool,
+    /// Says which round is done.
+    pub verbose: bool,
+}
+
+/// Runs it.
+///
+/// # Errors
+/// The stand itself does not work: a process that does not start, a provider that does not answer.
+pub fn run(settings: &Settings) -> Result<Report> {
+    let started = Instant::now();
+    let mut rounds = Plan::new(settings.seed, settings.rounds, settings.naive).rounds;
+    rounds.retain(|r| settings.only.is_none_or(|n| r.number == n));
+    rounds.retain(|r| settings.filter.as_ref().is_none_or(|f| r.words().iter().any(|w| w == f)));
+    rounds.reverse();
+    let report = Mutex::new(Report::new(settings.seed));
+    let queue = Mutex::new(rounds);
+    let failed: Mutex<Option<anyhow::Error>> = Mutex::new(None);
+    let lock = |m: &Mutex<Option<anyhow::Error>>| m.lock().unwrap_or_else(PoisonError::into_inner).is_some();
+    std::thread::scope(|scope| {
+        for number in 0..settings.jobs.max(1) {
+            let (report, queue, failed) = (&report, &queue, &failed);
+            scope.spawn(move || {
+                let work = || -> Result<()> {
+                    let mut lane = Lane::new(number, settings.naive)?;
+                    let mut done = Vec::new();
+                    loop {
+                        if lock(failed) {
+                            return Ok(());
+                        }
+                        let Some(round) = queue.lock().unwrap_or_else(PoisonError::into_inner).pop() else {
+                            break;
+                        };
+                        let played = round::play(&mut lane, settings.seed, &round)?;
+                        if settings.verbose {
+                            eprintln!("{}", played.line(&round));
+                        }
+                        report.lock().unwrap_or_else(PoisonError::into_inner).add(&round, &played);
+                        done.push((round, played.expected_effects));
+                    }
+                    // What came late counts as well.
+                    for (round, expected) in done {
+                        if let Some(late) = round::late(&lane, settings.seed, &round, expected)? {
+                            report.lock().unwrap_or_else(PoisonError::into_inner).violation(&round, late);
+                        }
+                    }
+                    Ok(())
+                };
+                if let Err(e) = work() {
+                    failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(e);
+                }
+            });
+        }
+    });
+    if let Some(e) = failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        return Err(e);
+    }
+    let mut report = report.into_inner().unwrap_or_else(PoisonError::into_inner);
+    if settings.only.is_none() && settings.filter.is_none() {
+        report.check_reached(settings.naive);
+    }
+    report.seconds = started.elapsed().as_secs_f64();
+    Ok(report)
+}
