@@ -25,10 +25,13 @@ pub enum Class {
     None,
     /// Nothing is known of it, and a person says what happened.
     Confirm,
+    /// Each request is an effect, and its manifest says that repeating changes nothing: no class of a provider, but
+    /// a mistake of whoever wrote the manifest. Here so that the counting can be seen to count.
+    Liar,
 }
 
 impl Class {
-    /// All of them.
+    /// All that are.
     pub const ALL: [Class; 6] =
         [Class::Key, Class::Unique, Class::Lookup, Class::Natural, Class::None, Class::Confirm];
 
@@ -42,6 +45,7 @@ impl Class {
             Class::Natural => "natural",
             Class::None => "none",
             Class::Confirm => "confirm",
+            Class::Liar => "liar",
         }
     }
 
@@ -53,7 +57,7 @@ impl Class {
             Class::Unique => "/unique/v1",
             Class::Lookup => "/lookup/v1",
             Class::Natural => "/natural/v1",
-            Class::None | Class::Confirm => "/none/v1",
+            Class::None | Class::Confirm | Class::Liar => "/none/v1",
         }
     }
 
@@ -114,6 +118,7 @@ impl Class {
             Class::Natural => "recovery = \"natural\"\nnatural = { replay_horizon = \"1h\" }",
             Class::None => "recovery = \"none\"",
             Class::Confirm => "recovery = \"confirm\"",
+            Class::Liar => "recovery = \"natural\"\nnatural = { replay_horizon = \"1h\" }",
         };
         let mut properties = json!({
             "payment": { "type": "string" },
@@ -274,7 +279,7 @@ impl Project {
         let mut config = String::from(
             "[server]\nname = \"torture\"\nlisten = \"127.0.0.1:0\"\n\n[ledger]\nlease = \"500ms\"\n\n[defaults]\nsend_timeout = \"500ms\"\ntimeout = \"3s\"\n",
         );
-        for class in Class::ALL {
+        for class in Class::ALL.into_iter().chain([Class::Liar]) {
             let file = format!("integrations/{}.toml", class.name());
             std::fs::write(project.path().join(&file), class.manifest(sandbox))?;
             config.push_str(&format!(

@@ -203,11 +203,11 @@ impl Key {
         if text.is_empty() {
             return Err(BadKey::Empty);
         }
-        if text.len() > 255 {
-            return Err(BadKey::Long(text.chars().count()));
-        }
         if !text.bytes().all(|b| (0x21..=0x7e).contains(&b)) {
             return Err(BadKey::Character);
+        }
+        if text.len() > 255 {
+            return Err(BadKey::Long(text.len()));
         }
         if text.starts_with(OperationId::PREFIX) && text.parse::<OperationId>().is_err() {
             return Err(BadKey::Reserved);

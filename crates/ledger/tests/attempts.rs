@@ -168,6 +168,27 @@ async fn a_clock_step_does_not_make_recovery_hammer_the_provider() {
     assert_eq!((b.provider.effects(), b.provider.send_count()), (1, 2));
 }
 
+/// However long the writes take: no send outlasts the deadline that is durable, or a *not found* would count
+/// too early.
+#[tokio::test(start_paused = true)]
+async fn a_send_ends_by_its_recorded_deadline() {
+    let b = Boot::plain(Strategy::Key, &[Act::Lose]);
+    b.store.latency.store(600, SeqCst);
+    result(&b.call(&keyed("k")).await);
+    assert_eq!(*b.provider.timeouts.lock().unwrap(), [400, 400], "a send may take 1000, its record took 600");
+    // Nothing is sent when no time is left.
+    let b = Boot::plain(Strategy::None, &[]);
+    b.store.latency.store(1200, SeqCst);
+    refused(&b.call(&keyed("k")).await, Kind::Unavailable);
+    assert_eq!(b.provider.send_count(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_provider_that_asks_for_years_does_not_get_them() {
+    let (got, _) = end(Strategy::Key, &[Act::BusyForYears], Act::Apply, |_| ()).await;
+    assert_eq!(got, End { answer: "result", effects: 1, sends: 2 });
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_precheck_asks_until_it_is_answered() {
     let check = |r: &mut Recovery| (r.precheck, r.can_look_up) = (true, true);
@@ -224,13 +245,14 @@ async fn tools_that_misbehave() {
 async fn two_effects_in_one_operation() {
     for mood in [Mood::Two, Mood::TwoAtOnce] {
         // With writes that take a while, answers come in while others are being written.
-        for latency in [0, 20] {
+        for (latency, answer) in [(0, 0), (20, 0), (20, 10), (20, 20), (20, 30), (50, 20)] {
             let mut b = Boot::plain(Strategy::None, &[]);
             b.single = false;
             b.mood(mood);
             b.store.latency.store(latency, SeqCst);
+            b.provider.latency.store(answer, SeqCst);
             result(&b.call(&keyed("k")).await);
-            let what = format!("{mood:?}, writes take {latency} ms");
+            let what = format!("{mood:?}, writes take {latency} ms, answers {answer}");
             let op = b.only().await;
             assert_eq!((op.effects.len(), b.provider.effects(), op.attempt), (2, 2, 1), "{what}");
             assert_ne!(op.effects[0].key, op.effects[1].key);

@@ -106,6 +106,20 @@ impl Actor {
         }
     }
 
+    /// The same call at the same moment from a socket: the try is the next one's twin.
+    ///
+    /// # Errors
+    /// The provider or gateway does not answer.
+    pub fn twin(&mut self, lane: &Lane) -> Result<Flight> {
+        let tries = self.tries;
+        let mut call = Call::new(&self.round.class.tool(), self.arguments.clone());
+        self.tries += 1;
+        self.name(lane, &mut call)?;
+        // A model names both alike or not at all; a program's key is the same anyway.
+        self.tries = tries;
+        Ok(Flight::Raw(self.raw(lane, call, Leave::No)))
+    }
+
     /// Puts the key where the style has it.
     fn name(&mut self, lane: &Lane, call: &mut Call) -> Result<()> {
         if self.round.style == Style::RetryKey && self.tries > 1 && self.learned.is_none() {

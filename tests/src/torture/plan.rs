@@ -8,12 +8,10 @@ use crate::stand::Class;
 /// What breaks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The gateway kills itself (SIGKILL) at a named point; `help` is the provider's fault that leads it there.
+    /// The gateway kills itself (SIGKILL) at a named point.
     Point {
         /// The name in reports: the failpoint, with `@2` for its second passing.
         name: &'static str,
-        /// The provider's fault, if the way to the point needs one.
-        help: Option<&'static str>,
     },
     /// The gateway is killed while it recovers from a first kill.
     Recovery {
@@ -30,30 +28,62 @@ pub enum Fault {
     ClientCut,
     /// The client reads some bytes of the answer and closes.
     ClientCutMidReply,
+    /// The client has read some bytes of the answer when the gateway is killed.
+    ReplyMid,
+    /// The client sends the same call twice at once, as some hosts do.
+    Twice,
     /// Only the provider fails.
     Provider(&'static str),
     /// The provider itself is killed after it applied, and started again.
     ProviderKilled,
 }
 
-/// The failpoints, and the provider's fault that leads there.
-pub const POINTS: [(&str, Option<&str>); 12] = [
-    ("open.before", None),
-    ("open.after", None),
-    ("send.before", None),
-    ("send.after", None),
-    ("receipt.after", None),
-    ("close.before", None),
-    ("close.after", None),
-    ("reply.before", None),
-    ("deliver.before", None),
-    ("send.before@2", Some("apply_then_cut")),
-    ("send.after@2", Some("apply_then_cut")),
-    ("lookup.after", Some("apply_then_cut")),
+/// The failpoints of a call's way.
+pub const POINTS: [&str; 12] = [
+    "open.before",
+    "open.after",
+    "send.before",
+    "send.after",
+    "receipt.after",
+    "close.before",
+    "close.after",
+    "reply.before",
+    "deliver.before",
+    "send.before@2",
+    "send.after@2",
+    "lookup.after",
 ];
 
 /// The failpoints of a second life.
 pub const RECOVERY: [&str; 2] = ["recover.before", "recover.after"];
+
+/// What the provider may do besides, without a change of what is promised.
+const EXTRA: [&str; 7] =
+    ["apply_then_cut", "apply_then_502", "apply_then_hang", "torn", "garbage", "cut", "hang"];
+
+/// What the rounds are played against.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Against {
+    /// The gateway.
+    Gateway,
+    /// The naive server, to see that the harness reports what it must.
+    Naive,
+    /// The gateway with a manifest that promises for its provider what that does not keep: the harness must see the
+    /// duplicates through the same eyes as everything else.
+    Liar,
+}
+
+impl Against {
+    /// The classes that are played.
+    #[must_use]
+    pub fn classes(self) -> &'static [Class] {
+        match self {
+            Against::Gateway => &Class::ALL,
+            Against::Naive => &[Class::Key],
+            Against::Liar => &[Class::Liar],
+        }
+    }
+}
 
 /// Faults of the provider alone.
 pub const PROVIDER: [&str; 14] = [
@@ -78,12 +108,14 @@ impl Fault {
     #[must_use]
     pub fn name(&self) -> String {
         match self {
-            Fault::Point { name, .. } | Fault::Recovery { name } => (*name).into(),
+            Fault::Point { name } | Fault::Recovery { name } => (*name).into(),
             Fault::RequestOut => "request.out".into(),
             Fault::AppliedUnanswered => "applied.unanswered".into(),
             Fault::KillRandom => "kill.random".into(),
             Fault::ClientCut => "client.cut".into(),
             Fault::ClientCutMidReply => "client.cut_mid_reply".into(),
+            Fault::ReplyMid => "reply.mid".into(),
+            Fault::Twice => "client.twice".into(),
             Fault::Provider(name) => format!("provider.{name}"),
             Fault::ProviderKilled => "provider.killed".into(),
         }
@@ -92,21 +124,26 @@ impl Fault {
     /// Whether the gateway dies in it.
     #[must_use]
     pub fn kills(&self) -> bool {
-        matches!(
+        !matches!(
             self,
-            Fault::Point { .. }
-                | Fault::Recovery { .. }
-                | Fault::RequestOut
-                | Fault::AppliedUnanswered
-                | Fault::KillRandom
+            Fault::ClientCut
+                | Fault::ClientCutMidReply
+                | Fault::Twice
+                | Fault::Provider(_)
+                | Fault::ProviderKilled
         )
     }
 
-    /// The provider's fault in it.
+    /// The provider's fault in it, or the one that leads to its point.
     #[must_use]
-    pub fn provider(&self) -> Option<&'static str> {
+    pub fn provider(&self, class: Class) -> Option<&'static str> {
         match self {
-            Fault::Point { help, .. } => *help,
+            // Nothing is found, so it is sent again.
+            Fault::Point { name: "send.before@2" | "send.after@2" } if class == Class::Lookup => Some("cut"),
+            Fault::Point { name: "send.before@2" | "send.after@2" } => Some("apply_then_cut"),
+            // A stored failure is repeated for ever, so the provider is asked.
+            Fault::Point { name: "lookup.after" } if class == Class::Key => Some("apply_then_500"),
+            Fault::Point { name: "lookup.after" } => Some("apply_then_cut"),
             Fault::Provider(name) => Some(name),
             Fault::AppliedUnanswered | Fault::ProviderKilled => Some("apply_then_hang"),
             _ => None,
@@ -117,11 +154,12 @@ impl Fault {
     #[must_use]
     pub fn reaches(&self, class: Class) -> bool {
         match self {
-            // Nothing is ever sent a second time, and nobody asks.
-            Fault::Point { name: "send.before@2" | "send.after@2", .. } => {
-                !matches!(class, Class::None | Class::Confirm | Class::Lookup)
+            // Nothing is ever sent a second time.
+            Fault::Point { name: "send.before@2" | "send.after@2" } => {
+                !matches!(class, Class::None | Class::Confirm)
             }
-            Fault::Point { name: "lookup.after", .. } => matches!(class, Class::Lookup),
+            // Nobody can be asked.
+            Fault::Point { name: "lookup.after" } => matches!(class, Class::Key | Class::Lookup),
             _ => true,
         }
     }
@@ -197,6 +235,10 @@ pub struct Round {
     pub style: Style,
     /// Who calls.
     pub voice: Voice,
+    /// What the provider does besides.
+    pub extra: Option<&'static str>,
+    /// The gateway is killed once more, a moment after it has started again.
+    pub again: bool,
 }
 
 impl Round {
@@ -227,14 +269,14 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Draws one. The naive server knows only a few points.
+    /// Draws one.
     #[must_use]
-    pub fn new(seed: u64, count: usize, naive: bool) -> Plan {
+    pub fn new(seed: u64, count: usize, against: Against) -> Plan {
         let mut random = Random::new(seed, 0);
-        let every = faults(naive);
+        let every = faults(against);
         let mut cells: Vec<(Fault, Class)> = Vec::new();
         for fault in &every {
-            for class in if naive { &Class::ALL[..1] } else { &Class::ALL[..] } {
+            for class in against.classes() {
                 cells.push((fault.clone(), *class));
             }
         }
@@ -243,19 +285,23 @@ impl Plan {
         random.shuffle(&mut first);
         random.shuffle(&mut rest);
         first.append(&mut rest);
+        let cells = first.len();
         while first.len() < count {
-            let class = if naive { Class::Key } else { *random.one(&Class::ALL) };
-            first.push((random.one(&every).clone(), class));
+            first.push((random.one(&every).clone(), *random.one(against.classes())));
         }
         first.truncate(count);
         // Every fault meets every style and voice in turn, wherever the shuffle put it.
         let rounds = first.into_iter().enumerate().map(|(number, (fault, class))| {
             let voice = match fault {
-                Fault::ClientCutMidReply => Voice::Raw,
-                _ if naive => Voice::Raw,
+                Fault::ClientCutMidReply | Fault::ReplyMid => Voice::Raw,
+                _ if against == Against::Naive => Voice::Raw,
                 _ => *random.one(&Voice::ALL),
             };
-            Round { number, fault, class, style: *random.one(&Style::ALL), voice }
+            // Beyond the first of each, misfortunes come together.
+            let more = number >= cells && fault.provider(class).is_none();
+            let extra = (more && random.chance(50)).then(|| *random.one(&EXTRA));
+            let again = number >= cells && fault.kills() && random.chance(40);
+            Round { number, fault, class, style: *random.one(&Style::ALL), voice, extra, again }
         });
         let mut rounds: Vec<Round> = rounds.collect();
         random.shuffle(&mut rounds);
@@ -265,26 +311,36 @@ impl Plan {
 
 /// Every fault, each once.
 #[must_use]
-pub fn faults(naive: bool) -> Vec<Fault> {
-    if naive {
-        return vec![
-            Fault::Point { name: "send.before", help: None },
-            Fault::Point { name: "send.after", help: None },
-            Fault::Provider("cut"),
-        ];
+pub fn faults(against: Against) -> Vec<Fault> {
+    match against {
+        Against::Gateway => {
+            let mut all: Vec<Fault> = POINTS.iter().map(|name| Fault::Point { name }).collect();
+            all.extend(RECOVERY.iter().map(|name| Fault::Recovery { name }));
+            all.extend([
+                Fault::RequestOut,
+                Fault::AppliedUnanswered,
+                Fault::ReplyMid,
+                Fault::KillRandom,
+                Fault::ClientCut,
+                Fault::ClientCutMidReply,
+                Fault::Twice,
+                Fault::ProviderKilled,
+            ]);
+            all.extend(PROVIDER.iter().map(|name| Fault::Provider(name)));
+            all
+        }
+        Against::Liar => {
+            vec![
+                Fault::Point { name: "send.after" },
+                Fault::AppliedUnanswered,
+                Fault::Provider("apply_then_cut"),
+            ]
+        }
+        Against::Naive => {
+            let points = ["send.before", "send.after"].map(|name| Fault::Point { name });
+            points.into_iter().chain([Fault::Provider("cut")]).collect()
+        }
     }
-    let mut all: Vec<Fault> = POINTS.iter().map(|(name, help)| Fault::Point { name, help: *help }).collect();
-    all.extend(RECOVERY.iter().map(|name| Fault::Recovery { name }));
-    all.extend([
-        Fault::RequestOut,
-        Fault::AppliedUnanswered,
-        Fault::KillRandom,
-        Fault::ClientCut,
-        Fault::ClientCutMidReply,
-        Fault::ProviderKilled,
-    ]);
-    all.extend(PROVIDER.iter().map(|name| Fault::Provider(name)));
-    all
 }
 
 #[cfg(test)]
@@ -295,9 +351,9 @@ mod tests {
     #[test]
     fn three_hundred_rounds_have_every_point_with_every_class_and_every_style_and_voice() {
         for seed in [1, 2, 99] {
-            let plan = Plan::new(seed, 300, false);
+            let plan = Plan::new(seed, 300, Against::Gateway);
             let cells: BTreeSet<_> = plan.rounds.iter().map(|r| (r.fault.name(), r.class)).collect();
-            for fault in faults(false) {
+            for fault in faults(Against::Gateway) {
                 for class in Class::ALL {
                     assert!(cells.contains(&(fault.name(), class)), "{} x {}", fault.name(), class.name());
                 }
@@ -316,7 +372,11 @@ mod tests {
     #[test]
     fn a_seed_names_one_plan() {
         let words = |seed| {
-            Plan::new(seed, 40, false).rounds.iter().map(|r| (r.number, r.words())).collect::<Vec<_>>()
+            Plan::new(seed, 40, Against::Gateway)
+                .rounds
+                .iter()
+                .map(|r| (r.number, r.words()))
+                .collect::<Vec<_>>()
         };
         assert_eq!(words(5), words(5));
         assert_ne!(words(5), words(6));

@@ -85,7 +85,7 @@ struct Promise {
 }
 
 fn promise(round: &Round) -> Promise {
-    let provider = round.fault.provider();
+    let provider = round.fault.provider(round.class);
     Promise {
         refused: provider == Some("refuse"),
         // A provider of this class repeats a stored failure, and shows no trace when it is asked.
@@ -165,7 +165,15 @@ impl Game<'_> {
 
     fn go(&mut self) -> Result<(bool, bool, u64)> {
         self.lane.sandbox.disarm()?;
+        if let Some(extra) = self.round.extra {
+            self.arm(extra, &json!({}))?;
+        }
         let (fired, first) = self.strike()?;
+        if self.round.again {
+            thread::sleep(Duration::from_micros(self.random.below(250_000)));
+            self.lane.kill();
+            self.lane.serve(None)?;
+        }
         let end = self.actor.settle(self.lane)?;
         // The faults are over; what follows is about what was kept.
         self.lane.sandbox.disarm()?;
@@ -191,9 +199,9 @@ impl Game<'_> {
     /// Makes the first call, in which something breaks. Whether it broke, and what the caller saw.
     fn strike(&mut self) -> Result<(bool, Option<Said>)> {
         match self.round.fault.clone() {
-            Fault::Point { name, help } => {
+            Fault::Point { name } => {
                 self.lane.serve(Some(name))?;
-                if let Some(help) = help {
+                if let Some(help) = self.round.fault.provider(self.round.class) {
                     self.arm(help, &json!({}))?;
                 }
                 self.until_death()
@@ -244,6 +252,31 @@ impl Game<'_> {
                 let bytes = usize::try_from(1 + self.random.below(400)).unwrap_or(1);
                 let flight = self.actor.begin(self.lane, Leave::Bytes(bytes))?;
                 let said = self.actor.end(self.lane, flight)?;
+                Ok((true, Some(said)))
+            }
+            Fault::ReplyMid => {
+                self.lane.plain()?;
+                let bytes = usize::try_from(1 + self.random.below(400)).unwrap_or(1);
+                let flight = self.actor.begin(self.lane, Leave::Bytes(bytes))?;
+                let said = self.actor.end(self.lane, flight)?;
+                self.lane.kill();
+                self.lane.serve(None)?;
+                Ok((true, Some(said)))
+            }
+            Fault::Twice => {
+                self.lane.plain()?;
+                self.arm("delay", &json!({ "delay_ms": 100 }))?;
+                let twin = self.actor.twin(self.lane)?;
+                let flight = self.actor.begin(self.lane, Leave::No)?;
+                let said = self.actor.end(self.lane, flight)?;
+                let other = self.actor.end(self.lane, twin)?;
+                if let (Said::Result { operation: a, .. }, Said::Result { operation: b, .. }) =
+                    (&said, &other)
+                    && a["id"] != b["id"]
+                {
+                    let what = format!("two calls at once made {} and {}", a["id"], b["id"]);
+                    self.broke(Broken::Duplicate, what);
+                }
                 Ok((true, Some(said)))
             }
             Fault::Provider(name) => {

@@ -366,11 +366,11 @@ fn figures(status: &Value, report: &mut Report) {
     if let Some(step) = status["clockStep"].as_str() {
         report.warn(
             "clock",
-            format!("the wall clock was set back; the ledger noticed, its step is at {step}"),
+            format!("the wall clock was set, or the machine paused; replays of effects older than {step} are over"),
             "keep the clock synchronised; replays of older intents have ended",
         );
     } else {
-        report.good("clock", "never set back");
+        report.good("clock", "never set");
     }
     let commits = store["commits"].as_u64().unwrap_or(0);
     if commits > 0 {

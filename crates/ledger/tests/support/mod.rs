@@ -246,6 +246,8 @@ pub enum Act {
     Refuse,
     /// 429: not applied, wait.
     Busy,
+    /// 429 with a pause of many years.
+    BusyForYears,
     /// Not applied, and every replay gets the same failure.
     StoredFailure,
     /// Applies it and never answers.
@@ -260,6 +262,10 @@ pub struct Provider {
     pub otherwise: Mutex<Act>,
     effects: Mutex<HashMap<String, u32>>,
     pub sends: Mutex<Vec<(String, Vec<u8>, bool)>>,
+    /// What each send was allowed, in milliseconds.
+    pub timeouts: Mutex<Vec<i64>>,
+    /// How long each send takes.
+    pub latency: std::sync::atomic::AtomicI64,
     pub looks: AtomicUsize,
     /// The next look-ups see nothing.
     pub blind: AtomicUsize,
@@ -277,6 +283,8 @@ impl Provider {
             otherwise: Mutex::new(Act::Apply),
             effects: Mutex::default(),
             sends: Mutex::default(),
+            timeouts: Mutex::default(),
+            latency: 0.into(),
             looks: AtomicUsize::new(0),
             blind: AtomicUsize::new(0),
             deaf: AtomicUsize::new(0),
@@ -317,6 +325,10 @@ impl Executor for Line {
     async fn send(&self, intent: &Intent, key: &EffectKey, replay: bool, timeout: Millis) -> Sent {
         self.gate.pass("before a send").await;
         let p = &self.provider;
+        p.timeouts.lock().unwrap().push(timeout.0);
+        if p.latency.load(SeqCst) > 0 {
+            pause(p.latency.load(SeqCst)).await;
+        }
         let act = {
             p.sends.lock().unwrap().push((key.as_str().into(), intent.body.clone(), replay));
             let next = p.script.lock().unwrap().pop_front();
@@ -341,6 +353,7 @@ impl Executor for Line {
             Act::Lose => unknown(false),
             Act::Refuse => Sent::Refused(Receipt(b"refused".to_vec())),
             Act::Busy => Sent::NotApplied { why: "429".into(), retry_after: Some(Millis(700)) },
+            Act::BusyForYears => Sent::NotApplied { why: "429".into(), retry_after: Some(Millis(i64::MAX / 2)) },
             Act::StoredFailure => unknown(true),
             Act::ApplyAndHang => {
                 p.apply(key.as_str());
