@@ -11,7 +11,11 @@ pub const META_ERROR: &str = "dev.counterfoil/error";
 /// Arguments that don't fit.
 #[must_use]
 pub fn bad_arguments(why: &str) -> CallError {
-    CallError::plain(Kind::BadArguments, format!("The arguments don't fit, so nothing ran: {why}."), "Correct the arguments and call again.")
+    CallError::plain(
+        Kind::BadArguments,
+        format!("The arguments don't fit, so nothing ran: {why}."),
+        "Correct the arguments and call again.",
+    )
 }
 
 /// The error object: `{"kind", "operationId", "retryAfterMs", "retryKey", "newKey", "advice"}`.

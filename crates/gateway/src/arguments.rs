@@ -74,7 +74,8 @@ impl Schema {
     /// # Errors
     /// [`BadArguments`] names the places and what is wrong there.
     pub fn check(&self, arguments: &RawObject) -> Result<(), BadArguments> {
-        let value: serde_json::Value = arguments.raw().read().map_err(|_| BadArguments("the arguments can't be read".into()))?;
+        let value: serde_json::Value =
+            arguments.raw().read().map_err(|_| BadArguments("the arguments can't be read".into()))?;
         if self.0.is_valid(&value) {
             return Ok(());
         }
@@ -92,11 +93,28 @@ impl Schema {
 #[must_use]
 pub fn allows_key(schema: &RawObject) -> bool {
     const IN_THE_WAY: [&str; 17] = [
-        "$ref", "$dynamicRef", "oneOf", "anyOf", "allOf", "not", "if", "then", "else", "unevaluatedProperties", "maxProperties", "propertyNames",
-        "patternProperties", "dependentSchemas", "const", "enum", "minProperties",
+        "$ref",
+        "$dynamicRef",
+        "oneOf",
+        "anyOf",
+        "allOf",
+        "not",
+        "if",
+        "then",
+        "else",
+        "unevaluatedProperties",
+        "maxProperties",
+        "propertyNames",
+        "patternProperties",
+        "dependentSchemas",
+        "const",
+        "enum",
+        "minProperties",
     ];
-    let other_dialect = schema.get("$schema").is_some_and(|d| d.as_string().is_none_or(|d| !d.contains("2020-12")));
-    let taken = schema.get("properties").and_then(|p| p.object()).is_some_and(|p| p.get(KEY_ARGUMENT).is_some());
+    let other_dialect =
+        schema.get("$schema").is_some_and(|d| d.as_string().is_none_or(|d| !d.contains("2020-12")));
+    let taken =
+        schema.get("properties").and_then(|p| p.object()).is_some_and(|p| p.get(KEY_ARGUMENT).is_some());
     !other_dialect && !taken && !IN_THE_WAY.iter().any(|k| schema.get(k).is_some())
 }
 
@@ -104,7 +122,11 @@ pub fn allows_key(schema: &RawObject) -> bool {
 #[must_use]
 pub fn with_key(schema: &RawObject) -> Raw {
     let property = format!(r#"{{"type":"string","description":{}}}"#, quote(KEY_DESCRIPTION));
-    let properties = schema.get("properties").and_then(|p| p.object()).unwrap_or_else(RawObject::empty).with(&[(KEY_ARGUMENT, &property)]);
+    let properties = schema
+        .get("properties")
+        .and_then(|p| p.object())
+        .unwrap_or_else(RawObject::empty)
+        .with(&[(KEY_ARGUMENT, &property)]);
     schema.with(&[("properties", properties.as_str())])
 }
 
@@ -138,10 +160,18 @@ mod tests {
 
     #[test]
     fn the_key_is_added_to_plain_roots_only() {
-        let plain = raw(r#"{"type":"object","properties":{"a":{"type":"integer"}},"additionalProperties":false}"#).object().unwrap();
+        let plain =
+            raw(r#"{"type":"object","properties":{"a":{"type":"integer"}},"additionalProperties":false}"#)
+                .object()
+                .unwrap();
         assert!(allows_key(&plain));
         let with = with_key(&plain);
-        assert!(with.as_str().starts_with(r#"{"type":"object","properties":{"a":{"type":"integer"},"idempotency_key":{"type":"string""#), "{with}");
+        assert!(
+            with.as_str().starts_with(
+                r#"{"type":"object","properties":{"a":{"type":"integer"},"idempotency_key":{"type":"string""#
+            ),
+            "{with}"
+        );
         assert!(with.as_str().ends_with(r#""additionalProperties":false}"#));
         for other in [
             r#"{"type":"object","oneOf":[{}]}"#,
@@ -156,10 +186,21 @@ mod tests {
 
     #[test]
     fn foreign_references_are_refused_and_errors_name_their_place() {
-        assert!(matches!(Schema::compile(&raw(r#"{"type":"object","properties":{"a":{"$ref":"https://example.com/x.json"}}}"#)), Err(SchemaError::Invalid(_))));
+        assert!(matches!(
+            Schema::compile(&raw(
+                r#"{"type":"object","properties":{"a":{"$ref":"https://example.com/x.json"}}}"#
+            )),
+            Err(SchemaError::Invalid(_))
+        ));
         assert!(matches!(Schema::compile(&raw(r#"{"type":"array"}"#)), Err(SchemaError::NotAnObject)));
-        assert!(matches!(Schema::compile(&raw(r#"{"type":"object","$schema":"https://example.com/other"}"#)), Err(SchemaError::Dialect)));
-        let s = Schema::compile(&raw(r#"{"type":"object","properties":{"amount":{"type":"integer"}},"required":["payment"]}"#)).unwrap();
+        assert!(matches!(
+            Schema::compile(&raw(r#"{"type":"object","$schema":"https://example.com/other"}"#)),
+            Err(SchemaError::Dialect)
+        ));
+        let s = Schema::compile(&raw(
+            r#"{"type":"object","properties":{"amount":{"type":"integer"}},"required":["payment"]}"#,
+        ))
+        .unwrap();
         let e = s.check(&raw(r#"{"amount":"x"}"#).object().unwrap()).unwrap_err();
         assert!(e.0.contains("/amount") && e.0.contains("payment"), "{e}");
     }

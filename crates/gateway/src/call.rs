@@ -9,7 +9,9 @@ use crate::tool::{BadArguments, Body, ReadContext, Tool, ToolSettings};
 use crate::view;
 use ledger::canonical::canonicalise_arguments;
 use ledger::store::Query;
-use ledger::{Answer, Call, CallError, CallerKey, Creation, DeliveryState, Fingerprint, Kind, Operation, Scope};
+use ledger::{
+    Answer, Call, CallError, CallerKey, Creation, DeliveryState, Fingerprint, Kind, Operation, Scope,
+};
 use mcp::constants::meta;
 use mcp::error::RpcError;
 use mcp::json::{Raw, RawObject, quote};
@@ -38,7 +40,10 @@ struct Parts {
 
 fn parts(exchange: &Exchange) -> Result<Parts, RpcError> {
     let params = exchange.request.params.clone().unwrap_or_else(RawObject::empty);
-    let name = params.get("name").and_then(|n| n.as_string().map(|s| s.into_owned())).ok_or_else(|| RpcError::malformed("params.name must be a string"))?;
+    let name = params
+        .get("name")
+        .and_then(|n| n.as_string().map(|s| s.into_owned()))
+        .ok_or_else(|| RpcError::malformed("params.name must be a string"))?;
     let arguments = match params.get("arguments") {
         None => None,
         Some(a) => Some(a.object().ok_or_else(|| RpcError::malformed("params.arguments must be an object"))?),
@@ -46,7 +51,11 @@ fn parts(exchange: &Exchange) -> Result<Parts, RpcError> {
     Ok(Parts { name, params, arguments })
 }
 
-async fn answer_call(shared: &Arc<Shared>, exchange: &Exchange, responder: Responder) -> (String, &'static str) {
+async fn answer_call(
+    shared: &Arc<Shared>,
+    exchange: &Exchange,
+    responder: Responder,
+) -> (String, &'static str) {
     let parts = match parts(exchange) {
         Ok(p) => p,
         Err(e) => {
@@ -74,14 +83,26 @@ async fn answer_call(shared: &Arc<Shared>, exchange: &Exchange, responder: Respo
     (label, outcome)
 }
 
-async fn read(shared: &Arc<Shared>, exchange: &Exchange, entry: Option<&Entry>, tool: &dyn crate::tool::ReadTool, arguments: Option<RawObject>) -> Outcome {
+async fn read(
+    shared: &Arc<Shared>,
+    exchange: &Exchange,
+    entry: Option<&Entry>,
+    tool: &dyn crate::tool::ReadTool,
+    arguments: Option<RawObject>,
+) -> Outcome {
     let arguments = arguments.unwrap_or_else(RawObject::empty);
     let info = (meta::SERVER_INFO, shared.server_info.as_str());
     let checked = entry.map_or(Ok(()), |e| e.schema.check(&arguments));
     let result = match checked {
         Ok(()) => {
             let timeout = entry.map_or(ledger::Millis::secs(60), |e| e.settings.policy.timeout);
-            tool.read(ReadContext { principal: principal(exchange), mode: shared.settings.mode.clone(), arguments, timeout }).await
+            tool.read(ReadContext {
+                principal: principal(exchange),
+                mode: shared.settings.mode.clone(),
+                arguments,
+                timeout,
+            })
+            .await
         }
         Err(e) => Err(e),
     };
@@ -93,7 +114,10 @@ async fn read(shared: &Arc<Shared>, exchange: &Exchange, entry: Option<&Entry>, 
 
 fn error_outcome(shared: &Shared, e: &CallError, entry: Option<&Entry>) -> Outcome {
     let (body, object) = answer::result(e, entry.is_some_and(|e| e.spec.output_schema.is_some()));
-    complete(body.to_string(), &[(meta::SERVER_INFO, shared.server_info.as_str()), (answer::META_ERROR, object.as_str())])
+    complete(
+        body.to_string(),
+        &[(meta::SERVER_INFO, shared.server_info.as_str()), (answer::META_ERROR, object.as_str())],
+    )
 }
 
 /// What ends a call before anything is written.
@@ -135,7 +159,12 @@ impl Asked<'_> {
 }
 
 /// What a new operation of this tool needs.
-pub(crate) fn creation(entry: &Entry, tool: &dyn Tool, arguments: Option<&RawObject>, settings: &ToolSettings) -> Result<Creation, BadArguments> {
+pub(crate) fn creation(
+    entry: &Entry,
+    tool: &dyn Tool,
+    arguments: Option<&RawObject>,
+    settings: &ToolSettings,
+) -> Result<Creation, BadArguments> {
     let empty = RawObject::empty();
     let given = arguments.unwrap_or(&empty);
     let stripped = if entry.key_is_ours { without(given, KEY_ARGUMENT) } else { given.clone() };
@@ -145,11 +174,24 @@ pub(crate) fn creation(entry: &Entry, tool: &dyn Tool, arguments: Option<&RawObj
     Ok(Creation { policy: settings.policy.clone(), intent, arguments })
 }
 
-async fn ledgered(shared: &Arc<Shared>, exchange: &Exchange, entry: Option<&Entry>, parts: Parts, responder: Responder) -> &'static str {
+async fn ledgered(
+    shared: &Arc<Shared>,
+    exchange: &Exchange,
+    entry: Option<&Entry>,
+    parts: Parts,
+    responder: Responder,
+) -> &'static str {
     // A tool that is not served may still be known to the ledger: its calls are answered, none is opened.
     let settings = entry.map(|e| e.settings.clone()).unwrap_or_default();
     let ours = entry.is_none_or(|e| e.key_is_ours);
-    let key = match keys::find(&exchange.headers, &exchange.meta, &parts.params, parts.arguments.as_ref(), ours, &settings.key_from) {
+    let key = match keys::find(
+        &exchange.headers,
+        &exchange.meta,
+        &parts.params,
+        parts.arguments.as_ref(),
+        ours,
+        &settings.key_from,
+    ) {
         Ok(k) => k,
         Err(KeyTrouble::Program(e)) => {
             responder.finish(e);
@@ -210,7 +252,10 @@ async fn ledgered(shared: &Arc<Shared>, exchange: &Exchange, entry: Option<&Entr
             "gone"
         }
         Err(Before::Unknown) => {
-            responder.finish(RpcError::invalid_params(format!("unknown tool {}; nothing ran. tools/list tells what there is", quote(&shorten(&parts.name)))));
+            responder.finish(RpcError::invalid_params(format!(
+                "unknown tool {}; nothing ran. tools/list tells what there is",
+                quote(&shorten(&parts.name))
+            )));
             "refused"
         }
         Err(Before::Arguments(e)) => {
@@ -220,7 +265,11 @@ async fn ledgered(shared: &Arc<Shared>, exchange: &Exchange, entry: Option<&Entr
         Err(Before::Busy) => {
             let e = CallError {
                 retry_after: Some(ledger::Millis::secs(1)),
-                ..CallError::plain(Kind::Unavailable, "Too many operations are running at the moment, so nothing ran.", "Call again a little later; it is safe.")
+                ..CallError::plain(
+                    Kind::Unavailable,
+                    "Too many operations are running at the moment, so nothing ran.",
+                    "Call again a little later; it is safe.",
+                )
             };
             responder.finish(error_outcome(shared, &e, entry));
             "busy"
@@ -241,7 +290,12 @@ fn shorten(name: &str) -> String {
 }
 
 /// `_meta["dev.counterfoil/operation"]`.
-pub(crate) fn operation_meta(op: &Operation, replayed: bool, joined_by: Option<ledger::JoinedBy>, nonce: &str) -> String {
+pub(crate) fn operation_meta(
+    op: &Operation,
+    replayed: bool,
+    joined_by: Option<ledger::JoinedBy>,
+    nonce: &str,
+) -> String {
     let mut o = format!(r#"{{"id":"{}","replayed":{replayed}"#, op.id);
     if let Some(by) = joined_by {
         let word = match by {

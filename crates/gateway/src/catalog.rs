@@ -41,7 +41,9 @@ pub enum CatalogError {
     #[error("there are two tools with the id {0:?}; rename one of the integrations or methods")]
     SameId(String),
     /// A name that hosts don't accept.
-    #[error("the tool {0} can't be called {1:?}: a name has 1 to 64 of the characters A-Z, a-z, 0-9, _ and -")]
+    #[error(
+        "the tool {0} can't be called {1:?}: a name has 1 to 64 of the characters A-Z, a-z, 0-9, _ and -"
+    )]
     BadName(String, String),
     /// A schema that can't be used.
     #[error("the tool {0} can't be served: {1}")]
@@ -81,8 +83,17 @@ impl Catalog {
     ///
     /// # Errors
     /// [`CatalogError`] names the tool and what to change.
-    pub fn build(tools: Vec<(ToolSpec, ToolSettings, Body)>, lists: &ListSettings) -> Result<Catalog, CatalogError> {
-        let mut c = Catalog { entries: Vec::new(), by_name: HashMap::new(), by_id: HashMap::new(), pages: Vec::new(), digest: [0; 32] };
+    pub fn build(
+        tools: Vec<(ToolSpec, ToolSettings, Body)>,
+        lists: &ListSettings,
+    ) -> Result<Catalog, CatalogError> {
+        let mut c = Catalog {
+            entries: Vec::new(),
+            by_name: HashMap::new(),
+            by_id: HashMap::new(),
+            pages: Vec::new(),
+            digest: [0; 32],
+        };
         for (spec, settings, body) in tools {
             c.add(spec, settings, body)?;
         }
@@ -92,25 +103,37 @@ impl Catalog {
 
     fn add(&mut self, spec: ToolSpec, settings: ToolSettings, body: Body) -> Result<(), CatalogError> {
         let id = spec.canonical.to_string();
-        let name_ok = (1..=64).contains(&spec.name.len()) && spec.name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-');
+        let name_ok = (1..=64).contains(&spec.name.len())
+            && spec.name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-');
         if !name_ok {
             return Err(CatalogError::BadName(id, spec.name));
         }
         let index = self.entries.len();
         if let Some(other) = self.by_name.insert(spec.name.clone(), index) {
-            return Err(CatalogError::SameName(self.entries[other].spec.canonical.to_string(), id, spec.name));
+            return Err(CatalogError::SameName(
+                self.entries[other].spec.canonical.to_string(),
+                id,
+                spec.name,
+            ));
         }
         if self.by_id.insert(id.clone(), index).is_some() {
             return Err(CatalogError::SameId(id));
         }
         let schema = Schema::compile(&spec.input_schema).map_err(|e| CatalogError::Schema(id.clone(), e))?;
-        let root = spec.input_schema.object().ok_or_else(|| CatalogError::Schema(id.clone(), SchemaError::NotAnObject))?;
+        let root = spec
+            .input_schema
+            .object()
+            .ok_or_else(|| CatalogError::Schema(id.clone(), SchemaError::NotAnObject))?;
         let properties = root.get("properties").and_then(|p| p.object());
-        if let Some(missing) = settings.key_from.iter().find(|n| properties.as_ref().is_none_or(|p| p.get(n).is_none())) {
+        if let Some(missing) =
+            settings.key_from.iter().find(|n| properties.as_ref().is_none_or(|p| p.get(n).is_none()))
+        {
             return Err(CatalogError::KeyFrom(id, missing.clone()));
         }
-        let header_params = HeaderParams::of_schema(&spec.input_schema).map_err(|e| CatalogError::Header(id, e.to_string()))?;
-        let key_is_ours = matches!(body, Body::Mutating(_)) && settings.inject_key && arguments::allows_key(&root);
+        let header_params = HeaderParams::of_schema(&spec.input_schema)
+            .map_err(|e| CatalogError::Header(id, e.to_string()))?;
+        let key_is_ours =
+            matches!(body, Body::Mutating(_)) && settings.inject_key && arguments::allows_key(&root);
         self.entries.push(Arc::new(Entry { spec, settings, body, schema, header_params, key_is_ours }));
         Ok(())
     }
@@ -131,7 +154,10 @@ impl Catalog {
                 text.push_str(&format!(r#","nextCursor":{}"#, quote(&paging::encode(LIST, &last.spec.name))));
             }
             text.push_str(&format!(r#","ttlMs":{},"cacheScope":"{scope}"}}"#, lists.ttl.0.max(0)));
-            self.pages.push(crate::service::complete(text, &[(mcp::constants::meta::SERVER_INFO, lists.server_info.as_str())]));
+            self.pages.push(crate::service::complete(
+                text,
+                &[(mcp::constants::meta::SERVER_INFO, lists.server_info.as_str())],
+            ));
         }
         self.digest = hash.finalize().into();
     }
@@ -150,7 +176,9 @@ impl Catalog {
         };
         match index.and_then(|i| self.pages.get(i)) {
             Some(page) => page.clone(),
-            None => Outcome::Error(RpcError::invalid_params("this cursor is of a list that has changed; list again without a cursor")),
+            None => Outcome::Error(RpcError::invalid_params(
+                "this cursor is of a list that has changed; list again without a cursor",
+            )),
         }
     }
 
@@ -200,4 +228,3 @@ impl Entry {
         o
     }
 }
-

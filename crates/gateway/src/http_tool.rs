@@ -18,7 +18,12 @@ pub(crate) const EFFECT: &str = "request";
 ///
 /// # Errors
 /// [`ConfigError`]: what the operator asked of it can't work; the message says what it lacks.
-pub fn tool(method: &Method, overrides: &Overrides, settings: ToolSettings, executor: &Arc<HttpExecutor>) -> Result<(ToolSpec, ToolSettings, Body), ConfigError> {
+pub fn tool(
+    method: &Method,
+    overrides: &Overrides,
+    settings: ToolSettings,
+    executor: &Arc<HttpExecutor>,
+) -> Result<(ToolSpec, ToolSettings, Body), ConfigError> {
     let spec = ToolSpec {
         canonical: method.canonical_id().into(),
         name: method.wire_name(),
@@ -28,7 +33,9 @@ pub fn tool(method: &Method, overrides: &Overrides, settings: ToolSettings, exec
         output_schema: method.output_schema().map(raw),
     };
     let body = match method.effect() {
-        MethodEffect::Read => Body::Read(Arc::new(Reader { method: method.clone(), executor: executor.clone() })),
+        MethodEffect::Read => {
+            Body::Read(Arc::new(Reader { method: method.clone(), executor: executor.clone() }))
+        }
         MethodEffect::Mutating => {
             let resolved = method.resolve(overrides)?;
             Body::Mutating(Arc::new(Writer {
@@ -62,7 +69,9 @@ impl ReadTool for Reader {
             Err(e) => Err(BadArguments(e.to_string())),
             Ok(ReadOutcome::Answered(receipt)) => Ok(rendered(&receipt.keep())),
             Ok(ReadOutcome::Unavailable { why }) => {
-                let text = format!("The provider gave no answer ({why}). Nothing was changed; reading again is safe.");
+                let text = format!(
+                    "The provider gave no answer ({why}). Nothing was changed; reading again is safe."
+                );
                 let body = json!({ "content": [{ "type": "text", "text": text }], "isError": true });
                 Ok(ToolResult { result: body.to_string().into_bytes(), is_error: true })
             }
@@ -134,11 +143,18 @@ fn retry_is_safe(r: &Recovery) -> String {
 pub(crate) async fn resume(attempt: &Attempt, executor: &dyn Executor) -> Result<ToolResult, RunError> {
     let op = attempt.operation();
     if op.effects.is_empty() {
-        return Err(RunError::Stopped(Stopped::Store(StoreError::Damaged(format!("{} has no recorded request", op.id)))));
+        return Err(RunError::Stopped(Stopped::Store(StoreError::Damaged(format!(
+            "{} has no recorded request",
+            op.id
+        )))));
     }
     let effect = &op.effects[0];
     // Two operations that set the same resource take turns, or a replay of the first could undo the second.
-    let _turn = if effect.recovery.strategy == Strategy::Natural { Some(TURNS.take(&effect.summary).await) } else { None };
+    let _turn = if effect.recovery.strategy == Strategy::Natural {
+        Some(TURNS.take(&effect.summary).await)
+    } else {
+        None
+    };
     let performed = attempt.resume(0, executor).await?;
     Ok(rendered(&performed.receipt))
 }

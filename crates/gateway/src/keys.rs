@@ -39,12 +39,17 @@ pub fn find(
     argument_is_ours: bool,
     key_from: &[String],
 ) -> Result<Option<CallerKey>, KeyTrouble> {
-    let program = |what: &str, why: &dyn std::fmt::Display| KeyTrouble::Program(RpcError::malformed(format!("{what}: {why}")));
+    let program = |what: &str, why: &dyn std::fmt::Display| {
+        KeyTrouble::Program(RpcError::malformed(format!("{what}: {why}")))
+    };
     let mut found: Option<CallerKey> = None;
     let mut take = |what: &str, text: &str| -> Result<(), KeyTrouble> {
         let key = Key::new(text).map_err(|e| program(what, &e))?;
         match &found {
-            Some(k) if k.key != key => Err(program(what, &"two carriers of the idempotency key disagree; send one, or the same in all")),
+            Some(k) if k.key != key => Err(program(
+                what,
+                &"two carriers of the idempotency key disagree; send one, or the same in all",
+            )),
             Some(_) => Ok(()),
             None => {
                 found = Some(CallerKey { key, carrier: Carrier::Program });
@@ -61,15 +66,25 @@ pub fn find(
         take(META_KEY, &text)?;
     }
     for v in headers.get_all(HEADER) {
-        let text = v.to_str().ok().and_then(header_value).ok_or_else(|| program("Idempotency-Key", &"must be one RFC 8941 string, or a bare value of visible ASCII"))?;
+        let text = v.to_str().ok().and_then(header_value).ok_or_else(|| {
+            program("Idempotency-Key", &"must be one RFC 8941 string, or a bare value of visible ASCII")
+        })?;
         take("Idempotency-Key", &text)?;
     }
     if argument_is_ours && let Some(v) = arguments.and_then(|a| a.get(KEY_ARGUMENT)) {
         let model = |why: String| KeyTrouble::Model(answer::bad_arguments(&why));
-        let text = v.as_string().ok_or_else(|| model(format!("{KEY_ARGUMENT} must be a string; leave it out unless an earlier answer gave you a value")))?;
+        let text = v.as_string().ok_or_else(|| {
+            model(format!(
+                "{KEY_ARGUMENT} must be a string; leave it out unless an earlier answer gave you a value"
+            ))
+        })?;
         let key = Key::new(&text).map_err(|e| model(format!("{KEY_ARGUMENT}: {e}")))?;
         match &found {
-            Some(k) if k.key != key => return Err(model(format!("{KEY_ARGUMENT} differs from the idempotency key that came with the request; leave it out"))),
+            Some(k) if k.key != key => {
+                return Err(model(format!(
+                    "{KEY_ARGUMENT} differs from the idempotency key that came with the request; leave it out"
+                )));
+            }
             Some(_) => {}
             None => found = Some(CallerKey { key, carrier: Carrier::Argument }),
         }

@@ -49,7 +49,8 @@ pub struct Metrics {
 
 impl Default for Metrics {
     fn default() -> Self {
-        let buckets = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
+        let buckets =
+            [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
         let mut m = Metrics {
             registry: Registry::with_prefix("counterfoil"),
             opened: Counter::default(),
@@ -67,15 +68,27 @@ impl Default for Metrics {
         };
         let r = &mut m.registry;
         r.register("operations_opened", "Operations opened", m.opened.clone());
-        r.register("calls_joined", "Calls that came to an operation that was there already, by how", m.joined.clone());
+        r.register(
+            "calls_joined",
+            "Calls that came to an operation that was there already, by how",
+            m.joined.clone(),
+        );
         r.register("transitions", "Changes of the execution state", m.transitions.clone());
-        r.register("refused_events", "Events that a record's state refused (fenced: a zombie's write)", m.refusals.clone());
+        r.register(
+            "refused_events",
+            "Events that a record's state refused (fenced: a zombie's write)",
+            m.refusals.clone(),
+        );
         r.register("sends", "Sends to providers, by outcome", m.sends.clone());
         r.register("recovered_windows", "Operations taken up again, by crash window", m.windows.clone());
         r.register("error_answers", "Calls answered with an error of the ledger, by kind", m.answers.clone());
         r.register("alerts", "Alerts: somebody must look", m.alerts.clone());
         r.register("calls", "Tool calls, by tool and outcome", m.calls.clone());
-        r.register("call_duration_seconds", "Time from a call's arrival to its answer", m.call_seconds.clone());
+        r.register(
+            "call_duration_seconds",
+            "Time from a call's arrival to its answer",
+            m.call_seconds.clone(),
+        );
         r.register("listen_streams", "Open subscriptions/listen streams", m.listeners.clone());
         r.register("calls_in_flight", "Calls being worked on", m.in_flight.clone());
         m
@@ -102,11 +115,19 @@ impl Metrics {
         if let Some(c) = counts {
             family(&mut out, "operations", "gauge", "Operations kept, by execution state");
             for w in Execution::WORDS {
-                let _ = writeln!(out, "counterfoil_operations{{state=\"{w}\"}} {}", c.execution.get(w).unwrap_or(&0));
+                let _ = writeln!(
+                    out,
+                    "counterfoil_operations{{state=\"{w}\"}} {}",
+                    c.execution.get(w).unwrap_or(&0)
+                );
             }
             family(&mut out, "deliveries", "gauge", "Operations kept, by delivery state");
             for w in DeliveryState::WORDS {
-                let _ = writeln!(out, "counterfoil_deliveries{{state=\"{w}\"}} {}", c.delivery.get(w).unwrap_or(&0));
+                let _ = writeln!(
+                    out,
+                    "counterfoil_deliveries{{state=\"{w}\"}} {}",
+                    c.delivery.get(w).unwrap_or(&0)
+                );
             }
         }
         family(&mut out, "store_commits", "counter", "Transactions committed");
@@ -115,7 +136,8 @@ impl Metrics {
         let _ = writeln!(out, "counterfoil_store_writes_total {}", stats.writes);
         family(&mut out, "store_commit_seconds", "histogram", "Time of a durable commit, its fsync included");
         for (upper, n) in &stats.commit_buckets {
-            let _ = writeln!(out, "counterfoil_store_commit_seconds_bucket{{le=\"{}\"}} {n}", seconds(*upper));
+            let _ =
+                writeln!(out, "counterfoil_store_commit_seconds_bucket{{le=\"{}\"}} {n}", seconds(*upper));
         }
         let _ = writeln!(out, "counterfoil_store_commit_seconds_bucket{{le=\"+Inf\"}} {}", stats.commits);
         let _ = writeln!(out, "counterfoil_store_commit_seconds_sum {}", seconds(stats.commit_us));
@@ -123,7 +145,11 @@ impl Metrics {
         for (name, help, value) in [
             ("store_bytes", "Bytes of the database and its log", stats.bytes),
             ("store_free_bytes", "Free bytes on its disk", stats.free_bytes),
-            ("store_disk_low", "New operations are refused because the disk is nearly full", u64::from(stats.disk_low)),
+            (
+                "store_disk_low",
+                "New operations are refused because the disk is nearly full",
+                u64::from(stats.disk_low),
+            ),
         ] {
             family(&mut out, name, "gauge", help);
             let _ = writeln!(out, "counterfoil_{name} {value}");

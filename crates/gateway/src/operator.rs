@@ -9,6 +9,7 @@
 //! | `POST /v1/ops/{id}/resolve` `{"by", "verdict": "applied"\|"not_applied"\|"send_again", "receipt"?}` | decides one in doubt |
 //! | `POST /v1/ops/{id}/retry` `{"by"}` | asks the provider again, or lets it go on now |
 //! | `POST /v1/ops/{id}/cancel` `{"by"}` | cancels it |
+//! | `POST /v1/release` `{"by"}` | lets new operations in after a restore, once nothing is open |
 //! | `POST /v1/exec` `{"id", "arguments"?, "key"?, "principal"?, "dryRun"?}` | one operation |
 //! | `GET /v1/methods?q=` · `GET /v1/methods/{id}` | what can be called, and how safe a retry is |
 //! | `GET /v1/api-keys` · `POST /v1/api-keys` `{"principal", "note"?, "id", "hash"}` · `POST /v1/api-keys/{id}/revoke` | API keys |
@@ -27,8 +28,8 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use http::StatusCode;
-use ledger::store::{ApiKey, Query};
 use ledger::service::OperateError;
+use ledger::store::{ApiKey, Query};
 use ledger::{Answer, CallerKey, Carrier, Key, OperationId, StoreError, Unkeyed, Verdict};
 use mcp::json::{Limits, RawObject};
 use serde::Deserialize;
@@ -56,6 +57,7 @@ pub fn router(gateway: &Gateway, api_keys: Arc<ApiKeys>) -> Router {
         .route("/v1/ops/{id}/resolve", post(resolve))
         .route("/v1/ops/{id}/retry", post(retry))
         .route("/v1/ops/{id}/cancel", post(cancel))
+        .route("/v1/release", post(release))
         .route("/v1/exec", post(exec))
         .route("/v1/methods", get(methods))
         .route("/v1/methods/{id}", get(method))
@@ -105,6 +107,7 @@ async fn status(State(c): State<Ctx>) -> Answered {
         "mode": &*s.settings.mode,
         "pid": std::process::id(),
         "running": s.ledger.running(),
+        "held": s.ledger.store().is_held(),
         "tools": s.catalog().entries().count(),
         "operations": counts.execution,
         "deliveries": counts.delivery,
@@ -130,7 +133,9 @@ async fn list(State(c): State<Ctx>, HttpQuery(q): HttpQuery<ListQuery>) -> Answe
         Some(b) => Some(parse_id(&b)?),
     };
     let word = |given: &Option<String>, words: &[&str], what: &str| match given {
-        Some(w) if !words.contains(&w.as_str()) => Err(usage(format!("there is no {what} {w:?}; it is one of {}", words.join(", ")))),
+        Some(w) if !words.contains(&w.as_str()) => {
+            Err(usage(format!("there is no {what} {w:?}; it is one of {}", words.join(", "))))
+        }
         _ => Ok(()),
     };
     word(&q.state, &ledger::Execution::WORDS, "state")?;
@@ -176,12 +181,17 @@ async fn resolve(State(c): State<Ctx>, Path(id): Path<String>, Json(r): Json<Res
     let by = who(&r.by)?;
     let verdict = match r.verdict.as_str() {
         "applied" => {
-            let receipt = json!({ "operator": by, "note": "an operator found that it happened", "receipt": r.receipt });
+            let receipt =
+                json!({ "operator": by, "note": "an operator found that it happened", "receipt": r.receipt });
             Verdict::Applied(ledger::Receipt(receipt.to_string().into_bytes()))
         }
         "not_applied" => Verdict::NotApplied,
         "send_again" => Verdict::SendAgain,
-        other => return Err(usage(format!("there is no verdict {other:?}; it is applied, not_applied or send_again"))),
+        other => {
+            return Err(usage(format!(
+                "there is no verdict {other:?}; it is applied, not_applied or send_again"
+            )));
+        }
     };
     let op = c.shared.ledger.decide(id, by, verdict).await?;
     Ok(Json(serde_json::to_value(OperationView::from(&op)).unwrap_or_default()))
@@ -194,7 +204,11 @@ struct By {
 }
 
 fn who(by: &str) -> Result<String, Failure> {
-    if by.trim().is_empty() || by.len() > 128 { Err(usage("say who decides: `by` has 1 to 128 characters")) } else { Ok(by.to_owned()) }
+    if by.trim().is_empty() || by.len() > 128 {
+        Err(usage("say who decides: `by` has 1 to 128 characters"))
+    } else {
+        Ok(by.to_owned())
+    }
 }
 
 async fn retry(State(c): State<Ctx>, Path(id): Path<String>, Json(b): Json<By>) -> Answered {
@@ -205,6 +219,26 @@ async fn retry(State(c): State<Ctx>, Path(id): Path<String>, Json(b): Json<By>) 
 async fn cancel(State(c): State<Ctx>, Path(id): Path<String>, Json(b): Json<By>) -> Answered {
     let op = c.shared.ledger.cancel(parse_id(&id)?, who(&b.by)?).await?;
     Ok(Json(serde_json::to_value(OperationView::from(&op)).unwrap_or_default()))
+}
+
+/// Every open operation must have been reconciled: what a restored ledger does not know, it would do again.
+async fn release(State(c): State<Ctx>, Json(b): Json<By>) -> Answered {
+    let by = who(&b.by)?;
+    let counts = c.shared.ledger.counts().await?;
+    let open: u64 = ["accepted", "running", "input_required", "in_doubt"]
+        .iter()
+        .filter_map(|w| counts.execution.get(*w))
+        .sum();
+    if open > 0 {
+        let why = format!(
+            "{open} operations are still open; reconcile them first (`counterfoil ops list`), then release"
+        );
+        return Err(Failure(StatusCode::CONFLICT, "open_operations", why));
+    }
+    let held = c.shared.ledger.store().is_held();
+    c.shared.ledger.store().release().await?;
+    tracing::warn!(by, "the restored ledger was released: new operations are opened again");
+    Ok(Json(json!({ "released": held, "by": by })))
 }
 
 #[derive(Deserialize)]
@@ -222,11 +256,18 @@ async fn exec(State(c): State<Ctx>, Json(e): Json<Exec>) -> Answered {
     let s = &c.shared;
     let catalog = s.catalog();
     let Some(entry) = catalog.find(&e.id).cloned() else {
-        return Err(Failure(StatusCode::NOT_FOUND, "unknown_method", format!("there is no method {:?}; `counterfoil methods` lists them", e.id)));
+        return Err(Failure(
+            StatusCode::NOT_FOUND,
+            "unknown_method",
+            format!("there is no method {:?}; `counterfoil methods` lists them", e.id),
+        ));
     };
     let arguments = match &e.arguments {
         None => None,
-        Some(raw) => Some(RawObject::parse(raw.get().to_owned(), &Limits::default()).map_err(|e| usage(format!("the arguments are not a JSON object: {e}")))?),
+        Some(raw) => Some(
+            RawObject::parse(raw.get().to_owned(), &Limits::default())
+                .map_err(|e| usage(format!("the arguments are not a JSON object: {e}")))?,
+        ),
     };
     let principal: Arc<str> = e.principal.as_deref().unwrap_or(OPERATOR).into();
     match &entry.body {
@@ -234,25 +275,49 @@ async fn exec(State(c): State<Ctx>, Json(e): Json<Exec>) -> Answered {
             let arguments = arguments.unwrap_or_else(RawObject::empty);
             let bad = |e: crate::tool::BadArguments| usage(format!("the arguments don't fit: {e}"));
             entry.schema.check(&arguments).map_err(bad)?;
-            let context = ReadContext { principal, mode: s.settings.mode.clone(), arguments, timeout: entry.settings.policy.timeout };
+            let context = ReadContext {
+                principal,
+                mode: s.settings.mode.clone(),
+                arguments,
+                timeout: entry.settings.policy.timeout,
+            };
             let r = tool.read(context).await.map_err(bad)?;
             Ok(Json(json!({ "outcome": "result", "isError": r.is_error, "result": payload(&r.result) })))
         }
         Body::Mutating(tool) => {
             let key = match &e.key {
                 None => None,
-                Some(k) => Some(CallerKey { key: Key::new(k).map_err(|e| usage(e.to_string()))?, carrier: Carrier::Program }),
+                Some(k) => Some(CallerKey {
+                    key: Key::new(k).map_err(|e| usage(e.to_string()))?,
+                    carrier: Carrier::Program,
+                }),
             };
             let mut settings = entry.settings.clone();
             // From the shell every execution is its own operation unless a key says otherwise.
             settings.unkeyed = Unkeyed::New;
             settings.wait = settings.policy.timeout;
             if e.dry_run {
-                let creation = call::creation(&entry, tool.as_ref(), arguments.as_ref(), &settings).map_err(|e| usage(format!("the arguments don't fit: {e}")))?;
-                let intent = creation.intent.map(|i| json!({ "summary": i.summary, "request": payload(&i.body) }));
-                return Ok(Json(json!({ "outcome": "dry_run", "wouldSend": intent, "safety": tool.safety() })));
+                let creation = call::creation(&entry, tool.as_ref(), arguments.as_ref(), &settings)
+                    .map_err(|e| usage(format!("the arguments don't fit: {e}")))?;
+                let intent =
+                    creation.intent.map(|i| json!({ "summary": i.summary, "request": payload(&i.body) }));
+                return Ok(Json(
+                    json!({ "outcome": "dry_run", "wouldSend": intent, "safety": tool.safety() }),
+                ));
             }
-            execute(s, &entry, &Asked { principal, entry: Some(&entry), id: entry.spec.canonical.clone(), arguments: arguments.as_ref(), key, settings }).await
+            execute(
+                s,
+                &entry,
+                &Asked {
+                    principal,
+                    entry: Some(&entry),
+                    id: entry.spec.canonical.clone(),
+                    arguments: arguments.as_ref(),
+                    key,
+                    settings,
+                },
+            )
+            .await
         }
     }
 }
@@ -278,7 +343,9 @@ async fn execute(s: &Arc<Shared>, entry: &Entry, asked: &Asked<'_>) -> Answered 
             object["message"] = json!(e.sentence);
             Ok(Json(json!({ "outcome": "error", "error": object })))
         }
-        Ok(Answer::Gone) => Err(Failure(StatusCode::SERVICE_UNAVAILABLE, "unavailable", "the gateway is stopping".into())),
+        Ok(Answer::Gone) => {
+            Err(Failure(StatusCode::SERVICE_UNAVAILABLE, "unavailable", "the gateway is stopping".into()))
+        }
     }
 }
 
@@ -299,7 +366,8 @@ fn method_view(e: &Entry, whole: bool) -> Value {
     });
     if whole {
         v["inputSchema"] = payload(e.spec.input_schema.as_str().as_bytes());
-        v["outputSchema"] = e.spec.output_schema.as_ref().map(|s| payload(s.as_str().as_bytes())).unwrap_or_default();
+        v["outputSchema"] =
+            e.spec.output_schema.as_ref().map(|s| payload(s.as_str().as_bytes())).unwrap_or_default();
         if matches!(e.body, Body::Mutating(_)) {
             let s = &e.settings;
             v["settings"] = json!({
@@ -323,7 +391,10 @@ async fn methods(State(c): State<Ctx>, HttpQuery(q): HttpQuery<MethodsQuery>) ->
     let catalog = c.shared.catalog();
     let found: Vec<Value> = catalog
         .entries()
-        .filter(|e| e.spec.canonical.to_lowercase().contains(&word) || e.spec.description.to_lowercase().contains(&word))
+        .filter(|e| {
+            e.spec.canonical.to_lowercase().contains(&word)
+                || e.spec.description.to_lowercase().contains(&word)
+        })
         .map(|e| method_view(e, false))
         .collect();
     Ok(Json(json!({ "methods": found })))
@@ -332,7 +403,11 @@ async fn methods(State(c): State<Ctx>, HttpQuery(q): HttpQuery<MethodsQuery>) ->
 async fn method(State(c): State<Ctx>, Path(id): Path<String>) -> Answered {
     match c.shared.catalog().find(&id) {
         Some(e) => Ok(Json(method_view(e, true))),
-        None => Err(Failure(StatusCode::NOT_FOUND, "unknown_method", format!("there is no method {id:?}; `counterfoil methods` lists them"))),
+        None => Err(Failure(
+            StatusCode::NOT_FOUND,
+            "unknown_method",
+            format!("there is no method {id:?}; `counterfoil methods` lists them"),
+        )),
     }
 }
 
@@ -365,14 +440,25 @@ async fn api_keys_create(State(c): State<Ctx>, Json(n): Json<NewApiKey>) -> Answ
     if n.principal.is_empty() || n.principal.len() > 128 || n.principal == crate::principal::ANONYMOUS {
         return Err(usage("the principal has 1 to 128 characters and is not `anonymous`"));
     }
-    if n.hash.len() != 64 || !n.hash.bytes().all(|b| b.is_ascii_hexdigit()) || n.id.is_empty() || n.id.len() > 64 {
+    if n.hash.len() != 64
+        || !n.hash.bytes().all(|b| b.is_ascii_hexdigit())
+        || n.id.is_empty()
+        || n.id.len() > 64
+    {
         return Err(usage("id and hash are made by `counterfoil api-keys create`"));
     }
     let store = c.shared.ledger.store();
     if store.api_keys().await?.iter().any(|k| k.id == n.id) {
         return Err(Failure(StatusCode::CONFLICT, "exists", "there is an API key of that id".into()));
     }
-    let key = ApiKey { id: n.id, principal: n.principal, hash: n.hash, created_at: store.now(), revoked_at: None, note: n.note };
+    let key = ApiKey {
+        id: n.id,
+        principal: n.principal,
+        hash: n.hash,
+        created_at: store.now(),
+        revoked_at: None,
+        note: n.note,
+    };
     store.put_api_key(key.clone()).await?;
     c.api_keys.forget();
     Ok(Json(api_key_view(&key)))

@@ -74,10 +74,14 @@ impl ApiKeys {
             }
         }
         let keys: Vec<ApiKey> = self.store.api_keys().await?;
-        let by_hash: HashMap<String, Arc<str>> =
-            keys.into_iter().filter(|k| k.revoked_at.is_none()).map(|k| (k.hash, k.principal.into())).collect();
+        let by_hash: HashMap<String, Arc<str>> = keys
+            .into_iter()
+            .filter(|k| k.revoked_at.is_none())
+            .map(|k| (k.hash, k.principal.into()))
+            .collect();
         let owner = by_hash.get(&hash).cloned();
-        *self.known.write().unwrap_or_else(PoisonError::into_inner) = Known { by_hash, read: Some(Instant::now()) };
+        *self.known.write().unwrap_or_else(PoisonError::into_inner) =
+            Known { by_hash, read: Some(Instant::now()) };
         Ok(owner)
     }
 }
@@ -101,10 +105,15 @@ impl Authenticator for ApiKeys {
             .filter(|_| given.next().is_none())
             .and_then(|v| v.to_str().ok())
             .and_then(|v| v.split_once(' '))
-            .filter(|(scheme, key)| scheme.eq_ignore_ascii_case("bearer") && key.starts_with(PREFIX) && key.len() < 128)
+            .filter(|(scheme, key)| {
+                scheme.eq_ignore_ascii_case("bearer") && key.starts_with(PREFIX) && key.len() < 128
+            })
             .map(|(_, key)| key.trim());
         let Some(key) = key else {
-            return Err(refuse(StatusCode::UNAUTHORIZED, "this server needs an API key: send it as `Authorization: Bearer cfk_…`"));
+            return Err(refuse(
+                StatusCode::UNAUTHORIZED,
+                "this server needs an API key: send it as `Authorization: Bearer cfk_…`",
+            ));
         };
         match self.owner(key).await {
             Ok(Some(owner)) => {
@@ -112,8 +121,13 @@ impl Authenticator for ApiKeys {
                 e.insert(Principal(owner));
                 Ok(e)
             }
-            Ok(None) => Err(refuse(StatusCode::UNAUTHORIZED, "this API key is not known here, or was revoked")),
-            Err(_) => Err(refuse(StatusCode::SERVICE_UNAVAILABLE, "the ledger can't be read at the moment; try again a little later")),
+            Ok(None) => {
+                Err(refuse(StatusCode::UNAUTHORIZED, "this API key is not known here, or was revoked"))
+            }
+            Err(_) => Err(refuse(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "the ledger can't be read at the moment; try again a little later",
+            )),
         }
     }
 }

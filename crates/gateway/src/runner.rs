@@ -28,7 +28,10 @@ impl Runner for GatewayRunner {
     fn account(&self, op: &Operation, why: &str) -> ToolResult {
         let effects: Vec<_> =
             op.effects.iter().map(|e| json!({ "effect": e.summary, "state": e.state.word(), "happened": e.state == EffectState::Applied })).collect();
-        let text = format!("The tool did not finish ({why}). What it changed before: {}", serde_json::Value::from(effects.clone()));
+        let text = format!(
+            "The tool did not finish ({why}). What it changed before: {}",
+            serde_json::Value::from(effects.clone())
+        );
         let body = json!({ "content": [{ "type": "text", "text": text }], "structuredContent": { "effects": effects }, "isError": true });
         ToolResult { result: body.to_string().into_bytes(), is_error: true }
     }

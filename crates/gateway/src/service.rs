@@ -87,12 +87,17 @@ pub struct Gateway(pub(crate) Arc<Shared>);
 /// A result made here, with `_meta`.
 pub(crate) fn complete(text: String, meta: &[(&str, &str)]) -> Outcome {
     let limits = Limits { depth: 128, ..Limits::default() };
-    match Raw::parse(text, &limits).map_err(|e| e.to_string()).and_then(|raw| WireResult::complete(&raw, meta).map_err(|e| e.to_string())) {
+    match Raw::parse(text, &limits)
+        .map_err(|e| e.to_string())
+        .and_then(|raw| WireResult::complete(&raw, meta).map_err(|e| e.to_string()))
+    {
         Ok(r) => Outcome::Result(r),
         // A stored or provider's text that can't be framed: say so rather than send a broken message.
         Err(why) => {
             tracing::error!(why, "a result can't be put on the wire");
-            Outcome::Error(RpcError::internal("Internal error: the result can't be put on the wire. It is kept; an operator can read it."))
+            Outcome::Error(RpcError::internal(
+                "Internal error: the result can't be put on the wire. It is kept; an operator can read it.",
+            ))
         }
     }
 }
@@ -214,6 +219,12 @@ async fn readyz(State(s): State<Arc<Shared>>) -> impl IntoResponse {
     if s.ledger.store().next_attention().await.is_err() {
         return (StatusCode::SERVICE_UNAVAILABLE, "the ledger can't be used\n");
     }
+    if s.ledger.store().is_held() {
+        return (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "restored from a backup: new operations wait for a release\n",
+        );
+    }
     if s.ledger.store().stats().disk_low {
         return (StatusCode::SERVICE_UNAVAILABLE, "the disk is nearly full: new operations are refused\n");
     }
@@ -268,7 +279,9 @@ impl Gateway {
 
     /// Acknowledges the deliveries that a request names; wrong nonces are ignored.
     async fn acknowledge(&self, exchange: &Exchange) {
-        let Some(nonces) = exchange.meta.get(META_ACK).and_then(|v| v.read::<Vec<String>>().ok()) else { return };
+        let Some(nonces) = exchange.meta.get(META_ACK).and_then(|v| v.read::<Vec<String>>().ok()) else {
+            return;
+        };
         let principal = principal(exchange);
         for n in nonces.iter().take(MAX_ACKS) {
             self.0.ledger.acknowledge(&principal, n).await;
@@ -277,14 +290,17 @@ impl Gateway {
 
     /// Change notifications of this process. Only the tool list changes here.
     async fn listen(&self, exchange: &Exchange, responder: Responder) {
-        let filter = exchange.request.params.as_ref().and_then(|p| p.get("notifications")).and_then(|n| n.object());
+        let filter =
+            exchange.request.params.as_ref().and_then(|p| p.get("notifications")).and_then(|n| n.object());
         let Some(filter) = filter else {
             responder.finish(RpcError::malformed("params.notifications must be an object"));
             return;
         };
         let wants = |filter: &RawObject, name: &str| match filter.get(name) {
             None => Ok(false),
-            Some(v) => v.as_bool().ok_or_else(|| RpcError::malformed(format!("params.notifications.{name} must be a boolean"))),
+            Some(v) => v
+                .as_bool()
+                .ok_or_else(|| RpcError::malformed(format!("params.notifications.{name} must be a boolean"))),
         };
         let tools = match wants(&filter, "toolsListChanged") {
             Ok(t) => t,
@@ -293,7 +309,8 @@ impl Gateway {
                 return;
             }
         };
-        let honoured = crate::answer::raw(&if tools { json!({ "toolsListChanged": true }) } else { json!({}) });
+        let honoured =
+            crate::answer::raw(&if tools { json!({ "toolsListChanged": true }) } else { json!({}) });
         let info = self.0.server_info.as_str();
         let subscription = Arc::new(responder.listen(&honoured, &[(meta::SERVER_INFO, info)]));
         if tools {

@@ -30,7 +30,8 @@ pub fn tool(ledger: Arc<Ledger>) -> (ToolSpec, ToolSettings, Body) {
 #[async_trait]
 impl ReadTool for Status {
     async fn read(&self, context: ReadContext) -> Result<ToolResult, BadArguments> {
-        let unavailable = |_| BadArguments("the ledger can't be read at the moment; ask again a little later".into());
+        let unavailable =
+            |_| BadArguments("the ledger can't be read at the moment; ask again a little later".into());
         let body = match context.arguments.get("id").as_ref().and_then(|v| v.as_string()) {
             Some(id) => {
                 let found = match id.parse::<OperationId>() {
@@ -39,12 +40,20 @@ impl ReadTool for Status {
                 };
                 match found {
                     Some(op) => view::status(&op),
-                    None => json!({ "id": id, "state": "unknown", "landed": "not known here: no such operation of yours is kept" }),
+                    None => {
+                        json!({ "id": id, "state": "unknown", "landed": "not known here: no such operation of yours is kept" })
+                    }
                 }
             }
             None => {
-                let limit = context.arguments.get("limit").and_then(|v| v.as_str().parse().ok()).unwrap_or(10usize).min(50);
-                let query = Query { principal: Some(context.principal.to_string()), limit, ..Query::default() };
+                let limit = context
+                    .arguments
+                    .get("limit")
+                    .and_then(|v| v.as_str().parse().ok())
+                    .unwrap_or(10usize)
+                    .min(50);
+                let query =
+                    Query { principal: Some(context.principal.to_string()), limit, ..Query::default() };
                 let ops = self.0.list(&query).await.map_err(unavailable)?;
                 json!({ "operations": ops.iter().map(view::status).collect::<Vec<_>>() })
             }

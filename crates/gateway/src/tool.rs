@@ -45,7 +45,13 @@ pub struct ToolSettings {
 
 impl Default for ToolSettings {
     fn default() -> Self {
-        ToolSettings { unkeyed: Unkeyed::Guard, key_from: Vec::new(), inject_key: true, wait: Millis::secs(45), policy: OperationPolicy::default() }
+        ToolSettings {
+            unkeyed: Unkeyed::Guard,
+            key_from: Vec::new(),
+            inject_key: true,
+            wait: Millis::secs(45),
+            policy: OperationPolicy::default(),
+        }
     }
 }
 

@@ -173,7 +173,11 @@ impl From<&Operation> for OperationView {
             delivery_at: rfc3339(op.delivery.at),
             joined: op.joined,
             caller_gone: op.caller.gone,
-            decisions: op.decisions.iter().map(|d| DecisionView { at: rfc3339(d.at), by: d.by.clone(), what: d.what.clone() }).collect(),
+            decisions: op
+                .decisions
+                .iter()
+                .map(|d| DecisionView { at: rfc3339(d.at), by: d.by.clone(), what: d.what.clone() })
+                .collect(),
             arguments: None,
             result: None,
         }
@@ -194,7 +198,9 @@ pub fn status(op: &Operation) -> serde_json::Value {
         Execution::Completed => "completed with an error result",
         Execution::Failed { .. } | Execution::Cancelled { .. } => "no",
         Execution::InDoubt { .. } | Execution::InputRequired { .. } => "not known",
-        Execution::Accepted => "not yet: it was abandoned before anything was sent, and goes on when it is called again",
+        Execution::Accepted => {
+            "not yet: it was abandoned before anything was sent, and goes on when it is called again"
+        }
         Execution::Running => "it is running",
     };
     let mut v = serde_json::json!({

@@ -32,7 +32,12 @@ struct World {
     _dir: tempfile::TempDir,
 }
 
-fn catalog(integrations: &[Integration], executor: &Arc<HttpExecutor>, ledger: &Arc<Ledger>, tune: &dyn Fn(&str, &mut ToolSettings)) -> Catalog {
+fn catalog(
+    integrations: &[Integration],
+    executor: &Arc<HttpExecutor>,
+    ledger: &Arc<Ledger>,
+    tune: &dyn Fn(&str, &mut ToolSettings),
+) -> Catalog {
     let mut tools = Vec::new();
     for i in integrations {
         for m in i.methods() {
@@ -43,16 +48,28 @@ fn catalog(integrations: &[Integration], executor: &Arc<HttpExecutor>, ledger: &
         }
     }
     tools.push(gateway::status::tool(ledger.clone()));
-    Catalog::build(tools, &ListSettings { ttl: Millis::secs(300), public: true, server_info: server_info("test", "1") }).unwrap()
+    Catalog::build(
+        tools,
+        &ListSettings { ttl: Millis::secs(300), public: true, server_info: server_info("test", "1") },
+    )
+    .unwrap()
 }
 
 async fn world(tune: &dyn Fn(&str, &mut ToolSettings), auth: bool) -> World {
     let dir = tempfile::tempdir().unwrap();
-    let running = sandbox::Sandbox::start(sandbox::Config::new("127.0.0.1:0".parse().unwrap(), dir.path().join("s"))).await.unwrap();
+    let running =
+        sandbox::Sandbox::start(sandbox::Config::new("127.0.0.1:0".parse().unwrap(), dir.path().join("s")))
+            .await
+            .unwrap();
     let sandbox = running.addr();
     let integrations: Vec<Integration> = provider::builtin::sandbox_manifests()
         .iter()
-        .map(|(f, t)| Integration::parse(f, t, Format::Toml, Mode::Sandbox).unwrap().with_base_url(&format!("http://{sandbox}")).unwrap())
+        .map(|(f, t)| {
+            Integration::parse(f, t, Format::Toml, Mode::Sandbox)
+                .unwrap()
+                .with_base_url(&format!("http://{sandbox}"))
+                .unwrap()
+        })
         .collect();
     let executor = Arc::new(HttpExecutor::new(Arc::new(ConfigCredentials::load(&integrations).unwrap())));
     let env = Arc::new(SystemEnv);
@@ -70,7 +87,8 @@ async fn world(tune: &dyn Fn(&str, &mut ToolSettings), auth: bool) -> World {
         retention_ms: 604_800_000,
         max_in_flight: 100,
     };
-    let gateway = Gateway::new(GatewayParts { ledger, catalog, executor: executor.clone(), settings, metrics });
+    let gateway =
+        Gateway::new(GatewayParts { ledger, catalog, executor: executor.clone(), settings, metrics });
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addr = listener.local_addr().unwrap();
     let stop = CancellationToken::new();
@@ -82,7 +100,18 @@ async fn world(tune: &dyn Fn(&str, &mut ToolSettings), auth: bool) -> World {
     tokio::spawn(mcp::server::serve(listener, router, stop.clone(), ServeLimits::default()));
     tokio::spawn(gateway.ledger().clone().tend());
     gateway.set_ready();
-    World { url: format!("http://{addr}/mcp"), addr, gateway, store, sandbox, executor, integrations, stop, _running: running, _dir: dir }
+    World {
+        url: format!("http://{addr}/mcp"),
+        addr,
+        gateway,
+        store,
+        sandbox,
+        executor,
+        integrations,
+        stop,
+        _running: running,
+        _dir: dir,
+    }
 }
 
 fn client(w: &World) -> McpClient {
@@ -178,17 +207,35 @@ async fn a_keyed_call_happens_once_and_is_replayed_byte_for_byte() {
     // Every carrier names the same operation.
     for options in [
         CallOptions { params: vec![meta("idempotencyKey", &json!("k-1"))], ..CallOptions::default() },
-        CallOptions { headers: HeaderMap::from_iter([(http::HeaderName::from_static("idempotency-key"), HeaderValue::from_static("\"k-1\""))]), ..CallOptions::default() },
+        CallOptions {
+            headers: HeaderMap::from_iter([(
+                http::HeaderName::from_static("idempotency-key"),
+                HeaderValue::from_static("\"k-1\""),
+            )]),
+            ..CallOptions::default()
+        },
     ] {
         let r = c.call_tool(REFUND, Some(&args(&refund("pay_demo_1"))), options).await.unwrap();
         let v: Value = serde_json::from_str(r.result.raw().as_str()).unwrap();
         assert_eq!(op(&v)["id"], op(&first)["id"]);
     }
-    let by_argument = call(&c, REFUND, json!({ "payment": "pay_demo_1", "amount": 500.0, "idempotency_key": op(&first)["id"] }), vec![]).await;
+    let by_argument = call(
+        &c,
+        REFUND,
+        json!({ "payment": "pay_demo_1", "amount": 500.0, "idempotency_key": op(&first)["id"] }),
+        vec![],
+    )
+    .await;
     assert_eq!(op(&by_argument)["joinedBy"], "operation");
     assert_eq!(effects(&w, "pay_demo_1").await, 1);
     // Other arguments under the key: nothing runs.
-    let other = call(&c, REFUND, json!({ "payment": "pay_demo_1", "amount": 501 }), vec![meta("dev.counterfoil/idempotency-key", &json!("k-1"))]).await;
+    let other = call(
+        &c,
+        REFUND,
+        json!({ "payment": "pay_demo_1", "amount": 501 }),
+        vec![meta("dev.counterfoil/idempotency-key", &json!("k-1"))],
+    )
+    .await;
     assert_eq!(err(&other)["kind"], "key_conflict");
     assert_eq!(other["structuredContent"]["error"]["kind"], "key_conflict");
     assert_eq!(effects(&w, "pay_demo_1").await, 1);
@@ -228,7 +275,8 @@ async fn a_twin_is_told_and_may_be_either() {
     // Acknowledged is history: the same arguments mean a new one.
     let acks = json!([op(&first)["ack"], op(&second)["ack"]]);
     let third = call(&c, REFUND, refund("pay_demo_3"), vec![meta("dev.counterfoil/ack", &acks)]).await;
-    let records = w.gateway.ledger().list(&ledger::store::Query { limit: 10, ..Default::default() }).await.unwrap();
+    let records =
+        w.gateway.ledger().list(&ledger::store::Query { limit: 10, ..Default::default() }).await.unwrap();
     assert!(err(&third).is_null(), "{third} {records:#?} {acks}");
     assert_eq!(effects(&w, "pay_demo_3").await, 3);
 }
@@ -310,9 +358,22 @@ async fn api_keys_name_principals_who_cannot_see_each_other() {
     let w = world(&|_, _| {}, true).await;
     for (id, principal) in [("a", "ann"), ("b", "ben")] {
         let hash = gateway::principal::hash(&format!("cfk_{id}"));
-        w.store.put_api_key(ApiKey { id: id.into(), principal: principal.into(), hash, created_at: Time(0), revoked_at: None, note: String::new() }).await.unwrap();
+        w.store
+            .put_api_key(ApiKey {
+                id: id.into(),
+                principal: principal.into(),
+                hash,
+                created_at: Time(0),
+                revoked_at: None,
+                note: String::new(),
+            })
+            .await
+            .unwrap();
     }
-    let as_ = |key: &str| McpClient::new(ClientConfig { bearer: Some(key.into()), ..ClientConfig::new(&w.url, "t", "1") }).unwrap();
+    let as_ = |key: &str| {
+        McpClient::new(ClientConfig { bearer: Some(key.into()), ..ClientConfig::new(&w.url, "t", "1") })
+            .unwrap()
+    };
     assert!(client(&w).discover().await.is_err());
     assert!(as_("cfk_x").discover().await.is_err());
     let (ann, ben) = (as_("cfk_a"), as_("cfk_b"));
@@ -349,7 +410,8 @@ async fn listeners_hear_of_changed_lists_and_an_end() {
     .unwrap();
     let mut lines = BufReader::new(s).lines();
     let mut next = async || loop {
-        let line = tokio::time::timeout(Duration::from_secs(5), lines.next_line()).await.unwrap().unwrap().unwrap();
+        let line =
+            tokio::time::timeout(Duration::from_secs(5), lines.next_line()).await.unwrap().unwrap().unwrap();
         if let Some(data) = line.strip_prefix("data: ").or_else(|| line.strip_prefix("data:")) {
             return serde_json::from_str::<Value>(data).unwrap();
         }

@@ -96,6 +96,50 @@ pub(crate) fn claim_database(path: &Path, dir: &Path) -> Result<(), OpenError> {
     }
 }
 
+const EPOCH: &str = "ledger.epoch";
+const HELD: &str = "ledger.held";
+
+/// The newest epoch that was begun in this directory, kept beside the database: a database that is behind it
+/// was put back from a backup.
+pub(crate) fn known_epoch(dir: &Path) -> Option<u64> {
+    std::fs::read_to_string(dir.join(EPOCH)).ok()?.trim().parse().ok()
+}
+
+/// Keeps the epoch that begins. Its loss only costs the detection.
+pub(crate) fn keep_epoch(dir: &Path, epoch: u64) -> Result<(), OpenError> {
+    write_whole(dir, EPOCH, &format!("{epoch}\n"))
+}
+
+/// Whether new operations wait for somebody to look at a restored ledger.
+pub(crate) fn is_held(dir: &Path) -> bool {
+    dir.join(HELD).exists()
+}
+
+/// Makes new operations wait, over restarts too.
+pub(crate) fn hold(dir: &Path) -> Result<(), OpenError> {
+    write_whole(dir, HELD, "restored from a backup; `counterfoil ops release` lets new operations in again\n")
+}
+
+/// Ends the wait.
+pub(crate) fn release(dir: &Path) -> std::io::Result<()> {
+    match std::fs::remove_file(dir.join(HELD)) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(e),
+        _ => File::open(dir)?.sync_all(),
+    }
+}
+
+fn write_whole(dir: &Path, name: &'static str, text: &str) -> Result<(), OpenError> {
+    let write = || -> std::io::Result<()> {
+        let fresh = dir.join(format!("{name}.new"));
+        let mut f = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
+        f.write_all(text.as_bytes())?;
+        f.sync_all()?;
+        std::fs::rename(&fresh, dir.join(name))?;
+        File::open(dir)?.sync_all()
+    };
+    write().map_err(file_error(name))
+}
+
 /// Takes away what other users may do with the database (it holds the ledger's secret).
 pub(crate) fn tighten(path: &Path) -> Result<(), OpenError> {
     let mode = std::fs::metadata(path).map_err(file_error("database"))?.permissions().mode();

@@ -58,6 +58,9 @@ pub struct Config {
     pub ballast: u64,
     /// A step of the wall clock beyond this is remembered (see `Store::clock_step`).
     pub clock_margin: Millis,
+    /// It was restored from a backup: new operations wait until it is released. A database that was put back
+    /// beside its own directory is noticed without this.
+    pub restored: bool,
     /// Another clock than the system's, for tests.
     pub clock: Option<Arc<dyn Clock>>,
 }
@@ -72,6 +75,7 @@ impl Config {
             attention: Attention::default(),
             min_free: 64 << 20,
             ballast: 64 << 20,
+            restored: false,
             clock_margin: Millis::secs(60),
             clock: None,
         }

@@ -18,6 +18,7 @@ use ledger::store::{
 use ledger::words::{Epoch, KeyHash, Millis, OperationId, SlotHash, Time};
 use rusqlite::Connection;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 
@@ -40,6 +41,8 @@ pub(crate) struct Shared {
     readers: Readers,
     counts: Mutex<Counters>,
     figures: Mutex<Figures>,
+    /// New operations wait: the ledger was restored.
+    held: AtomicBool,
     /// Why nothing more is read or written.
     stopped: OnceLock<String>,
     #[cfg(feature = "faults")]
@@ -140,6 +143,15 @@ impl SqliteStore {
         };
         let (db, meta, epoch, clock) = boot?;
         disk.restore_ballast();
+        let dir = files::directory(&config.path);
+        if config.restored || files::known_epoch(&dir).is_some_and(|known| known > meta.epoch.0) {
+            files::hold(&dir)?;
+        }
+        files::keep_epoch(&dir, epoch.0)?;
+        let held = AtomicBool::new(files::is_held(&dir));
+        if held.load(Ordering::Acquire) {
+            tracing::warn!("the ledger was restored from a backup: new operations wait until it is released");
+        }
         let shared = Arc::new(Shared {
             identity: meta.identity,
             epoch,
@@ -151,6 +163,7 @@ impl SqliteStore {
             counts: Mutex::new(meta.counts.clone()),
             figures: Mutex::default(),
             stopped: OnceLock::new(),
+            held,
             path: config.path,
             #[cfg(feature = "faults")]
             faults: crate::faults::Faults::default(),
@@ -324,6 +337,18 @@ impl Store for SqliteStore {
                 return Ok(pruned);
             }
         }
+    }
+
+    fn is_held(&self) -> bool {
+        self.shared.held.load(Ordering::Acquire)
+    }
+
+    async fn release(&self) -> Result<(), StoreError> {
+        let shared = self.shared.usable()?;
+        files::release(&files::directory(&shared.path))
+            .map_err(|_| StoreError::Unavailable("the mark of a restored ledger can't be removed".into()))?;
+        shared.held.store(false, Ordering::Release);
+        Ok(())
     }
 
     async fn put_api_key(&self, key: ApiKey) -> Result<(), StoreError> {

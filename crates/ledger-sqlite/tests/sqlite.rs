@@ -441,3 +441,42 @@ async fn a_step_of_the_clock_while_running_is_noticed() {
         assert_eq!(s.clock_step(), Some(T0), "and durable");
     }
 }
+
+#[tokio::test]
+async fn a_restored_ledger_opens_nothing_until_it_is_released() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = dir.path().join("data/ledger.db");
+    let open = |restored: bool| {
+        let config = Config { restored, ..config(dir.path()) };
+        SqliteStore::open(config, Arc::new(SystemEnv), Arc::new(|_| {})).unwrap()
+    };
+    let store = open(false);
+    assert!(!store.is_held());
+    store.close().await.unwrap();
+    drop(store);
+    let backup = std::fs::read(&db).unwrap();
+    // Two more starts, then the older file is put back: its epoch is behind what the directory knows.
+    for _ in 0..2 {
+        let store = open(false);
+        assert!(!store.is_held());
+        store.close().await.unwrap();
+    }
+    std::fs::write(&db, backup).unwrap();
+    let store = open(false);
+    assert!(store.is_held());
+    store.close().await.unwrap();
+    drop(store);
+    // A restart does not release it; a person does, once and for good.
+    let store = open(false);
+    assert!(store.is_held());
+    store.release().await.unwrap();
+    assert!(!store.is_held());
+    store.close().await.unwrap();
+    drop(store);
+    let store = open(false);
+    assert!(!store.is_held());
+    store.close().await.unwrap();
+    drop(store);
+    // A whole directory that was put back can't be told; the operator says so.
+    assert!(open(true).is_held());
+}

@@ -262,6 +262,16 @@ pub trait Store: Send + Sync + 'static {
     /// `tombstones_for`. Returns how many records went.
     async fn prune(&self, now: Time, tombstones_for: Millis, limit: usize) -> Result<usize, StoreError>;
 
+    /// Whether new operations wait: the ledger was restored from a backup, so it is older than the world, and
+    /// nobody has released it yet.
+    fn is_held(&self) -> bool {
+        false
+    }
+    /// Lets new operations be opened again.
+    async fn release(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
     /// Keeps an API key (by its id), new or changed.
     async fn put_api_key(&self, key: ApiKey) -> Result<(), StoreError>;
     /// All API keys.

@@ -42,4 +42,4 @@ pub use receipt::Receipt;
 pub use recovery::{Origin, Origins, Overrides, Resolved};
 pub use render::{Rendered, render};
 pub use request::HttpIntent;
-pub use text::{parse_duration, wire_name, wire_names};
+pub use text::{nearest, parse_duration, wire_name, wire_names};

@@ -120,7 +120,8 @@ pub fn wire_names<'a>(
 }
 
 /// The candidate nearest to a word, if one is near enough to be what was meant.
-pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+#[must_use]
+pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let limit = 2.max(word.len() / 3);
     candidates
         .into_iter()

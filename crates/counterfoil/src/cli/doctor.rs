@@ -363,10 +363,19 @@ fn figures(status: &Value, report: &mut Report) {
             format!("{} free, the ledger takes {size}; schema {}", show_size(free), store["schema"]),
         );
     }
+    if status["held"] == true {
+        report.warn(
+            "restored",
+            "the ledger was restored from a backup; no new operation is opened".to_owned(),
+            "see to every open operation (`counterfoil ops list`), then `counterfoil ops release --by NAME`",
+        );
+    }
     if let Some(step) = status["clockStep"].as_str() {
         report.warn(
             "clock",
-            format!("the wall clock was set, or the machine paused; replays of effects older than {step} are over"),
+            format!(
+                "the wall clock was set, or the machine paused; replays of effects older than {step} are over"
+            ),
             "keep the clock synchronised; replays of older intents have ended",
         );
     } else {

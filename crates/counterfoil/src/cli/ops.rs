@@ -24,6 +24,17 @@ pub(super) enum Command {
     Retry(Act),
     /// Cancel an operation: final before anything was sent, a request to stop after
     Cancel(Act),
+    /// Let new operations in again after a restore from a backup, once nothing is open
+    Release(Release),
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Release {
+    #[command(flatten)]
+    place: Place,
+    /// Who decides
+    #[arg(long, value_name = "NAME")]
+    by: String,
 }
 
 #[derive(Debug, clap::Args)]
@@ -126,6 +137,7 @@ pub(super) async fn run(command: Command, out: &Out) -> Done {
         Command::Resolve(args) => resolve(args, out).await,
         Command::Retry(args) => act(args, "retry", out).await,
         Command::Cancel(args) => act(args, "cancel", out).await,
+        Command::Release(args) => release(args, out).await,
     }
 }
 
@@ -272,6 +284,23 @@ async fn resolve(args: Resolve, out: &Out) -> Done {
     };
     let body = json!({ "by": args.by, "verdict": verdict, "receipt": receipt });
     change(&args.place, &args.id, "resolve", &body, out).await
+}
+
+async fn release(args: Release, out: &Out) -> Done {
+    let session = args.place.open(Use::Work).await?;
+    let answer = session.post("/v1/release", &json!({ "by": args.by })).await;
+    session.close().await?;
+    let answer = answer?;
+    out.document(&answer);
+    if !out.is_json() {
+        let was_held = answer["released"] == true;
+        out.say(if was_held {
+            "released: new operations are opened again"
+        } else {
+            "it was not held: new operations are opened"
+        });
+    }
+    Ok(0)
 }
 
 async fn act(args: Act, what: &str, out: &Out) -> Done {

@@ -15,6 +15,9 @@ pub(super) struct Args {
     /// The address of the MCP endpoint; port 0 picks a free one [default: the configuration's, else 127.0.0.1:8600]
     #[arg(long, value_name = "ADDR")]
     listen: Option<SocketAddr>,
+    /// The ledger was restored from a backup: no new operation is opened until `counterfoil ops release`
+    #[arg(long)]
+    restored: bool,
 }
 
 impl Args {
@@ -23,6 +26,7 @@ impl Args {
         if let Some(listen) = self.listen {
             config.set_listen(listen)?;
         }
+        config.ledger.restored = self.restored;
         Ok(config)
     }
 }

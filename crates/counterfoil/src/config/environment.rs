@@ -1,7 +1,8 @@
 //! `COUNTERFOIL__SECTION__KEY`: the environment over the file.
 
 use super::error::At;
-use super::node::{Entry, Faults, Kind, Node, nearest};
+use super::node::{Entry, Faults, Kind, Node};
+use provider::nearest;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -48,7 +49,7 @@ impl Environment {
             }
             _ => {
                 return Err(
-                    "a secret is written \"${env:NAME}\" or \"${file:PATH}\", with nothing around it".into()
+                    "a secret is written \"${env:NAME}\" or \"${file:PATH}\", with nothing around it".into(),
                 );
             }
         };

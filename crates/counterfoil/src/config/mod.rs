@@ -14,7 +14,7 @@ mod tools;
 mod values;
 
 pub use error::{At, ConfigError, Problem};
-pub(crate) use node::nearest;
+pub(crate) use provider::nearest;
 pub use tools::{Defaults, Set, ToolConfig};
 pub use values::{Webhook, parse_size, show_duration, show_size};
 
@@ -89,6 +89,8 @@ pub struct LedgerConfig {
     pub lease: Millis,
     /// How long operations are kept after their end, unless their tool says otherwise.
     pub retention: Millis,
+    /// It was restored from a backup: new operations wait for `ops release`. Only `serve --restored` says so.
+    pub restored: bool,
 }
 
 impl LedgerConfig {
@@ -153,6 +155,7 @@ impl Config {
                 path: data.join("ledger.db"),
                 lease: Millis::secs(15),
                 retention: Millis::secs(7 * 86_400),
+                restored: false,
             },
             auth: Auth::None,
             lists_ttl: Millis::secs(300),

@@ -2,6 +2,7 @@
 //! notes what is wrong, and at the end what nobody asked for.
 
 use super::error::{At, ConfigError, Problem};
+use provider::nearest;
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use toml::Spanned;
@@ -326,34 +327,4 @@ impl<'a> Reader<'a> {
             self.faults.add(&entry.at, format!("unknown key {:?}{inside}; {hint}", entry.key));
         }
     }
-}
-
-/// The candidate nearest to a word, if one is near enough to be what was meant.
-pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let limit = 2.max(word.len() / 3);
-    candidates
-        .into_iter()
-        .map(|c| (distance(&word.to_ascii_lowercase(), &c.to_ascii_lowercase()), c))
-        .filter(|(d, _)| *d <= limit)
-        .min_by_key(|(d, _)| *d)
-        .map(|(_, c)| c)
-}
-
-/// Levenshtein, with swaps of neighbours as one step; words are cut at 64 characters.
-fn distance(a: &str, b: &str) -> usize {
-    let (a, b): (Vec<char>, Vec<char>) = (a.chars().take(64).collect(), b.chars().take(64).collect());
-    let mut rows = vec![(0..=b.len()).collect::<Vec<usize>>()];
-    for i in 1..=a.len() {
-        let mut row = vec![i];
-        for j in 1..=b.len() {
-            let change = rows[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
-            let mut best = change.min(rows[i - 1][j] + 1).min(row[j - 1] + 1);
-            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
-                best = best.min(rows[i - 2][j - 2] + 1);
-            }
-            row.push(best);
-        }
-        rows.push(row);
-    }
-    rows[a.len()][b.len()]
 }

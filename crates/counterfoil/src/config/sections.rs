@@ -147,6 +147,7 @@ fn ledger(section: &Reader<'_>, base: &Path) -> LedgerConfig {
         path: base.join(path.map_or_else(|| Path::new(DATA).join("ledger.db"), |(p, _)| p)),
         lease: lease.unwrap_or(Millis::secs(15)),
         retention: retention.unwrap_or(Millis::secs(7 * 86_400)),
+        restored: false,
     }
 }
 

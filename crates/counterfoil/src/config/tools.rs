@@ -1,9 +1,10 @@
 //! `[defaults]` and `[tools."id"]`: where safety comes from, per tool.
 
 use super::error::At;
-use super::node::{Reader, nearest};
+use super::node::Reader;
 use super::values::{duration, show_duration};
 use ledger::{Millis, Strategy, Unkeyed};
+use provider::nearest;
 
 /// Longer than this no record is kept.
 pub(super) const MAX_RETENTION: Millis = Millis::secs(400 * 86_400);

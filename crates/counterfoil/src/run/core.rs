@@ -253,7 +253,11 @@ async fn open_store(
     env: Arc<dyn Env>,
     dead: watch::Sender<Option<String>>,
 ) -> Result<Arc<SqliteStore>, Error> {
-    let store = ledger_sqlite::Config::new(&config.ledger.path, &config.server.name);
+    let restored = config.ledger.restored;
+    let store = ledger_sqlite::Config {
+        restored,
+        ..ledger_sqlite::Config::new(&config.ledger.path, &config.server.name)
+    };
     let on_fatal = Arc::new(move |why: String| {
         tracing::error!(why, "the ledger failed");
         let _ = dead.send(Some(why));

@@ -2,7 +2,9 @@
 //! accounts for deliveries.
 //!
 //! - `admit`: which operation does a call belong to, and what is it answered;
-//! - `attempt`: one try, its effects and how it ends;
+//! - `refuse`: the answers that are no results;
+//! - `attempt`: one try and its effects;
+//! - `run`: how a try begins and ends;
 //! - `live`: who waits for what in this process;
 //! - `recover`: what is left behind is taken up again;
 //! - `deliver`: whether results arrived;
@@ -14,6 +16,8 @@ mod deliver;
 mod live;
 mod operate;
 mod recover;
+mod refuse;
+mod run;
 
 pub use attempt::{Attempt, Performed, Stopped};
 pub use live::Progress;

@@ -1,6 +1,6 @@
 //! What operators see and decide.
 
-use super::attempt::Given;
+use super::run::Given;
 use super::{ApplyError, Ledger};
 use crate::decide::{Event, Refusal, Verdict};
 use crate::executor::Receipt;

@@ -1,7 +1,7 @@
 //! What is left behind is taken up again: at the start everything that another boot left, while running
 //! whatever is due.
 
-use super::attempt::Given;
+use super::run::Given;
 use super::{ApplyError, Ledger, Note};
 use crate::decide::{AtCap, Event, Fence, Refusal, at_cap};
 use crate::failpoint;

@@ -353,7 +353,9 @@ impl Executor for Line {
             Act::Lose => unknown(false),
             Act::Refuse => Sent::Refused(Receipt(b"refused".to_vec())),
             Act::Busy => Sent::NotApplied { why: "429".into(), retry_after: Some(Millis(700)) },
-            Act::BusyForYears => Sent::NotApplied { why: "429".into(), retry_after: Some(Millis(i64::MAX / 2)) },
+            Act::BusyForYears => {
+                Sent::NotApplied { why: "429".into(), retry_after: Some(Millis(i64::MAX / 2)) }
+            }
             Act::StoredFailure => unknown(true),
             Act::ApplyAndHang => {
                 p.apply(key.as_str());
