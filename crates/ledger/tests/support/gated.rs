@@ -1,0 +1,182 @@
+//! A gate that stops whoever passes, and a store whose writes pass it and may fail or take a while.
+
+use super::pause;
+use async_trait::async_trait;
+use counterfoil_ledger::memory::MemoryStore;
+use counterfoil_ledger::store::*;
+use counterfoil_ledger::*;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use tokio::sync::Notify;
+
+/// Stops whoever passes at a chosen step, for ever or until it is opened.
+#[derive(Default)]
+pub struct Gate {
+    passed: AtomicUsize,
+    stop_at: Mutex<Option<usize>>,
+    pub reached: Notify,
+    open: Notify,
+    names: Mutex<Vec<&'static str>>,
+}
+
+impl Gate {
+    pub fn at(step: usize) -> Arc<Gate> {
+        Arc::new(Gate { stop_at: Mutex::new(Some(step)), ..Gate::default() })
+    }
+    pub async fn pass(&self, name: &'static str) {
+        let n = self.passed.fetch_add(1, SeqCst);
+        self.names.lock().unwrap().push(name);
+        if *self.stop_at.lock().unwrap() == Some(n) {
+            let opened = self.open.notified();
+            self.reached.notify_one();
+            opened.await;
+        }
+    }
+    /// Lets go whoever was stopped.
+    pub fn release(&self) {
+        *self.stop_at.lock().unwrap() = None;
+        self.open.notify_waiters();
+    }
+    pub fn steps(&self) -> usize {
+        self.passed.load(SeqCst)
+    }
+    pub fn last(&self) -> &'static str {
+        self.names.lock().unwrap().last().copied().unwrap_or("start")
+    }
+}
+
+/// What goes wrong with the next writes of a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// This one passes.
+    Fine,
+    /// It is made, and its acknowledgement is lost.
+    AckLost,
+    /// It is not made, and that is known.
+    Refused,
+    /// It is not made, and that is not known.
+    LostUncertain,
+}
+
+/// A store whose writes pass a gate before and after, and may fail.
+pub struct Gated {
+    pub inner: Arc<MemoryStore>,
+    pub gate: Arc<Gate>,
+    pub faults: Mutex<VecDeque<Fault>>,
+    pub reads_fail: std::sync::atomic::AtomicBool,
+    pub clock_step: Mutex<Option<Time>>,
+    /// How long a write takes, half of it before and half after it is made.
+    pub latency: std::sync::atomic::AtomicI64,
+    /// Lazy writes wait here while held.
+    pub held: Mutex<Option<Vec<Write>>>,
+}
+
+impl Gated {
+    pub fn new(inner: Arc<MemoryStore>, gate: Arc<Gate>) -> Arc<Gated> {
+        Arc::new(Gated {
+            inner,
+            gate,
+            faults: Mutex::default(),
+            reads_fail: false.into(),
+            clock_step: Mutex::default(),
+            latency: 0.into(),
+            held: Mutex::default(),
+        })
+    }
+    fn readable(&self) -> Result<(), StoreError> {
+        if self.reads_fail.load(SeqCst) { Err(StoreError::Unavailable("test".into())) } else { Ok(()) }
+    }
+}
+
+#[async_trait]
+impl Store for Gated {
+    fn now(&self) -> Time {
+        self.inner.now()
+    }
+    fn epoch(&self) -> Epoch {
+        self.inner.epoch()
+    }
+    fn is_live(&self, epoch: Epoch) -> bool {
+        self.inner.is_live(epoch)
+    }
+    fn clock_step(&self) -> Option<Time> {
+        *self.clock_step.lock().unwrap()
+    }
+    fn identity(&self) -> &Identity {
+        self.inner.identity()
+    }
+    async fn write(&self, write: Write) -> Result<Committed, StoreError> {
+        self.gate.pass("before a write").await;
+        let half = self.latency.load(SeqCst) / 2;
+        if half > 0 {
+            pause(half).await;
+        }
+        let fault = self.faults.lock().unwrap().pop_front().unwrap_or(Fault::Fine);
+        let done = match fault {
+            Fault::Refused => return Err(StoreError::Unavailable("test".into())),
+            Fault::LostUncertain => return Err(StoreError::Uncertain("test".into())),
+            Fault::Fine | Fault::AckLost => self.inner.write(write).await,
+        };
+        if half > 0 {
+            pause(half).await;
+        }
+        self.gate.pass("after a write").await;
+        if fault == Fault::AckLost { Err(StoreError::Uncertain("test".into())) } else { done }
+    }
+    fn write_lazily(&self, write: Write) {
+        match &mut *self.held.lock().unwrap() {
+            Some(held) => held.push(write),
+            None => self.inner.write_lazily(write),
+        }
+    }
+    async fn flush(&self) -> Result<(), StoreError> {
+        if let Some(held) = self.held.lock().unwrap().as_mut() {
+            held.drain(..).for_each(|w| self.inner.write_lazily(w));
+        }
+        Ok(())
+    }
+    async fn by_id(&self, id: OperationId) -> Result<Option<Found>, StoreError> {
+        self.readable()?;
+        self.inner.by_id(id).await
+    }
+    async fn by_key(&self, key: &KeyHash) -> Result<Option<Found>, StoreError> {
+        self.readable()?;
+        self.inner.by_key(key).await
+    }
+    async fn by_slot(&self, slot: &SlotHash) -> Result<Option<Operation>, StoreError> {
+        self.readable()?;
+        self.inner.by_slot(slot).await
+    }
+    async fn blob(&self, id: OperationId, kind: BlobKind) -> Result<Option<Vec<u8>>, StoreError> {
+        self.readable()?;
+        self.inner.blob(id, kind).await
+    }
+    async fn due(&self, now: Time, limit: usize) -> Result<Vec<Operation>, StoreError> {
+        self.inner.due(now, limit).await
+    }
+    async fn orphans(&self, after: Option<OperationId>, limit: usize) -> Result<Vec<Operation>, StoreError> {
+        self.inner.orphans(after, limit).await
+    }
+    async fn next_attention(&self) -> Result<Option<Time>, StoreError> {
+        self.inner.next_attention().await
+    }
+    async fn list(&self, query: &Query) -> Result<Vec<Operation>, StoreError> {
+        self.inner.list(query).await
+    }
+    async fn counts(&self) -> Result<Counts, StoreError> {
+        self.inner.counts().await
+    }
+    async fn prune(&self, now: Time, tombstones_for: Millis, limit: usize) -> Result<usize, StoreError> {
+        self.inner.prune(now, tombstones_for, limit).await
+    }
+    async fn put_api_key(&self, key: ApiKey) -> Result<(), StoreError> {
+        self.inner.put_api_key(key).await
+    }
+    async fn api_keys(&self) -> Result<Vec<ApiKey>, StoreError> {
+        self.inner.api_keys().await
+    }
+    fn stats(&self) -> StoreStats {
+        self.inner.stats()
+    }
+}
