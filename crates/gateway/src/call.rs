@@ -194,7 +194,7 @@ async fn ledgered(
     ) {
         Ok(k) => k,
         Err(KeyTrouble::Program(e)) => {
-            responder.finish(e);
+            responder.finish(*e);
             return "refused";
         }
         Err(KeyTrouble::Model(e)) => {

@@ -149,7 +149,7 @@ impl Catalog {
             let mut text = format!(r#"{{"tools":[{}]"#, tools.join(","));
             hash.update(&text);
             if page + 1 < count
-                && let Some(last) = slice.last()
+                && let Some(last) = slice.clone().next_back()
             {
                 text.push_str(&format!(r#","nextCursor":{}"#, quote(&paging::encode(LIST, &last.spec.name))));
             }

@@ -22,9 +22,9 @@ pub const HEADER: &str = "idempotency-key";
 #[derive(Debug)]
 pub enum KeyTrouble {
     /// A program's: the request is malformed.
-    Program(RpcError),
+    Program(Box<RpcError>),
     /// A model's: a tool error.
-    Model(CallError),
+    Model(Box<CallError>),
 }
 
 /// Finds the call's key.
@@ -40,7 +40,7 @@ pub fn find(
     key_from: &[String],
 ) -> Result<Option<CallerKey>, KeyTrouble> {
     let program = |what: &str, why: &dyn std::fmt::Display| {
-        KeyTrouble::Program(RpcError::malformed(format!("{what}: {why}")))
+        KeyTrouble::Program(Box::new(RpcError::malformed(format!("{what}: {why}"))))
     };
     let mut found: Option<CallerKey> = None;
     let mut take = |what: &str, text: &str| -> Result<(), KeyTrouble> {
@@ -72,7 +72,7 @@ pub fn find(
         take("Idempotency-Key", &text)?;
     }
     if argument_is_ours && let Some(v) = arguments.and_then(|a| a.get(KEY_ARGUMENT)) {
-        let model = |why: String| KeyTrouble::Model(answer::bad_arguments(&why));
+        let model = |why: String| KeyTrouble::Model(Box::new(answer::bad_arguments(&why)));
         let text = v.as_string().ok_or_else(|| {
             model(format!(
                 "{KEY_ARGUMENT} must be a string; leave it out unless an earlier answer gave you a value"

@@ -48,7 +48,6 @@ struct Ctx {
 }
 
 /// The operators' routes.
-#[must_use]
 pub fn router(gateway: &Gateway, api_keys: Arc<ApiKeys>) -> Router {
     Router::new()
         .route("/v1/status", get(status))

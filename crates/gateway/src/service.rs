@@ -247,12 +247,12 @@ impl Service for Gateway {
         if exchange.meta.get(META_ACK).is_some() {
             return None;
         }
-        self.from_memory(exchange)
+        self.answer_at_once(exchange)
     }
 
     async fn call(self: Arc<Self>, exchange: Exchange, responder: Responder) {
         self.acknowledge(&exchange).await;
-        if let Some(outcome) = self.from_memory(&exchange) {
+        if let Some(outcome) = self.answer_at_once(&exchange) {
             responder.finish(outcome);
             return;
         }
@@ -268,7 +268,7 @@ impl Service for Gateway {
 
 impl Gateway {
     /// What is answered from memory under any load.
-    fn from_memory(&self, exchange: &Exchange) -> Option<Outcome> {
+    fn answer_at_once(&self, exchange: &Exchange) -> Option<Outcome> {
         match exchange.request.method.as_str() {
             method::DISCOVER => Some(self.0.discover.clone()),
             method::TOOLS_LIST => Some(self.0.catalog().page(exchange.request.params.as_ref())),

@@ -382,15 +382,13 @@ fn figures(status: &Value, report: &mut Report) {
         report.good("clock", "never set");
     }
     let commits = store["commits"].as_u64().unwrap_or(0);
-    if commits > 0 {
-        let mean = store["commit_us"].as_u64().unwrap_or(0) / commits;
-        if mean > 100_000 {
-            report.warn(
-                "disk",
-                format!("a commit takes {} ms on average", mean / 1000),
-                "put the ledger on a faster disk",
-            );
-        }
+    let mean = store["commit_us"].as_u64().unwrap_or(0).checked_div(commits);
+    if let Some(mean) = mean.filter(|us| *us > 100_000) {
+        report.warn(
+            "disk",
+            format!("a commit takes {} ms on average", mean / 1000),
+            "put the ledger on a faster disk",
+        );
     }
     let count = |group: &str, word: &str| status[group][word].as_u64().unwrap_or(0);
     let waiting = count("operations", "in_doubt") + count("operations", "input_required");

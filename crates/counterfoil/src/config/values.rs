@@ -47,7 +47,7 @@ pub fn show_size(bytes: u64) -> String {
         if bytes >= unit {
             #[allow(clippy::cast_precision_loss)]
             let n = bytes as f64 / unit as f64;
-            return if bytes % unit == 0 {
+            return if bytes.is_multiple_of(unit) {
                 format!("{}{name}", bytes / unit)
             } else {
                 format!("{n:.1}{name}")
