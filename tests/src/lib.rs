@@ -13,6 +13,7 @@ pub mod load;
 pub mod naive;
 pub mod process;
 pub mod random;
+pub mod shell;
 pub mod stand;
 pub mod torture;
 pub mod wire;

@@ -3,7 +3,7 @@
 //! a guard that never cries guards nothing.
 
 use crate::http;
-use crate::process::Process;
+use crate::process::{Process, free_address};
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -31,7 +31,11 @@ impl Naive {
         failpoint: Option<&str>,
         log: &Path,
     ) -> Result<Naive> {
-        let listen = listen.map_or_else(|| "127.0.0.1:0".to_owned(), |l| l.to_string());
+        let listen = match listen {
+            Some(listen) => listen,
+            None => free_address()?,
+        };
+        let listen = listen.to_string();
         let mut command = Command::new(std::env::current_exe()?);
         command
             .args(["naive", "--listen", &listen, "--sandbox", &sandbox.to_string()])

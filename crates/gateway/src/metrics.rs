@@ -2,7 +2,7 @@
 
 use ledger::operation::{DeliveryState, Execution};
 use ledger::store::{Counts, StoreStats};
-use ledger::{Note, Observer};
+use ledger::{Kind, Note, Observer, Refusal};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -91,11 +91,37 @@ impl Default for Metrics {
         );
         r.register("listen_streams", "Open subscriptions/listen streams", m.listeners.clone());
         r.register("calls_in_flight", "Calls being worked on", m.in_flight.clone());
+        m.begin_at_zero();
         m
     }
 }
 
 impl Metrics {
+    /// A series that first appears at 1 has no increase, so the first alert would not be seen: every word that
+    /// can come begins at zero.
+    fn begin_at_zero(&self) {
+        let zero = |family: &Family<Word, Counter>, words: &[&'static str]| {
+            for word in words {
+                let _ = family.get_or_create(&Word { word });
+            }
+        };
+        zero(&self.joined, &["key", "operation", "fingerprint"]);
+        zero(&self.sends, &["not_sent", "applied", "refused", "not_applied", "unknown"]);
+        zero(
+            &self.windows,
+            &[
+                "abandoned",
+                "running_without_intent",
+                "intent_without_receipt",
+                "receipt_without_result",
+                "undelivered",
+            ],
+        );
+        zero(&self.alerts, &["in_doubt", "undelivered", "several", "attempts_used_up"]);
+        zero(&self.answers, &Kind::ALL.map(Kind::word));
+        zero(&self.refusals, &Refusal::ALL.map(Refusal::word));
+    }
+
     /// Counts an answered call.
     pub fn call(&self, tool: &str, outcome: &'static str, took: std::time::Duration) {
         self.calls.get_or_create(&CallLabels { tool: tool.to_owned(), outcome }).inc();

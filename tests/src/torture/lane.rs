@@ -1,13 +1,14 @@
 //! One of several stands that play rounds side by side: a project folder, its provider, its gateway, its clients.
 
+use super::plan::Against;
 use crate::clients::{self, Order, Worker};
 use crate::naive::Naive;
-use crate::process::{Process, tail};
+use crate::process::{Process, free_address, tail};
 use crate::stand::{Gateway, Project, Sandbox};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 /// How long a client waits for one answer.
@@ -22,7 +23,7 @@ enum Server {
 /// A lane.
 pub struct Lane {
     number: usize,
-    naive: bool,
+    against: Against,
     /// Its folder.
     pub project: Project,
     /// Its provider.
@@ -34,17 +35,12 @@ pub struct Lane {
     pub known: BTreeSet<String>,
 }
 
-/// A loopback address that nobody listens on.
-fn free_address() -> Result<SocketAddr> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
-}
-
 impl Lane {
     /// Starts a provider and makes a folder for it.
     ///
     /// # Errors
     /// They don't start.
-    pub fn new(number: usize, naive: bool) -> Result<Lane> {
+    pub fn new(number: usize, against: Against) -> Result<Lane> {
         // The configuration names the provider's address, so that is found first.
         let addr = free_address()?;
         let project = Project::with_classes(addr)?;
@@ -55,7 +51,7 @@ impl Lane {
         )?;
         let mut lane = Lane {
             number,
-            naive,
+            against,
             project,
             sandbox,
             server: None,
@@ -70,7 +66,7 @@ impl Lane {
     /// Whether it plays against the naive server.
     #[must_use]
     pub fn is_naive(&self) -> bool {
-        self.naive
+        self.against == Against::Naive
     }
 
     fn process(&mut self) -> Option<&mut Process> {
@@ -102,7 +98,7 @@ impl Lane {
         };
         drop(old);
         self.armed = failpoint.is_some();
-        self.server = Some(if self.naive {
+        self.server = Some(if self.is_naive() {
             Server::Naive(Naive::start(self.sandbox.addr, was, failpoint, &self.project.gateway_log())?)
         } else {
             Server::Gateway(self.project.gateway(failpoint)?)
@@ -198,6 +194,15 @@ impl Lane {
     pub fn resolve(&self, id: &str, verdict: &str) -> Result<Value> {
         let (code, value) = self.project.ask(&["ops", "resolve", id, verdict, "--by", "torture"])?;
         if code == 0 { Ok(value) } else { bail!("`ops resolve {id} {verdict}` ended with {code}: {value}") }
+    }
+
+    /// A panic that any gateway of this lane wrote of: nothing that was played is a reason for one.
+    #[must_use]
+    pub fn panic(&self) -> Option<String> {
+        let log = std::fs::read(self.project.gateway_log()).unwrap_or_default();
+        let log = String::from_utf8_lossy(&log);
+        let at = log.find("panicked at")?;
+        Some(log[at..].chars().take(600).collect())
     }
 
     /// What was said on standard error, for a report.

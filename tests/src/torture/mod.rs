@@ -14,10 +14,11 @@ pub mod plan;
 pub mod report;
 pub mod round;
 
-pub use plan::{Fault, Plan, Round, Style, Voice};
+pub use plan::{Against, Fault, Plan, Round, Style, Voice};
 pub use report::Report;
 
 use crate::torture::lane::Lane;
+use crate::torture::round::{Broken, Violation};
 use anyhow::Result;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
@@ -35,8 +36,8 @@ pub struct Settings {
     pub only: Option<usize>,
     /// Only rounds whose fault, class, style or voice is called so.
     pub filter: Option<String>,
-    /// Against the naive server, to see that the harness reports what it must.
-    pub naive: bool,
+    /// Against what.
+    pub against: Against,
     /// Says which round is done.
     pub verbose: bool,
 }
@@ -47,7 +48,9 @@ pub struct Settings {
 /// The stand itself does not work: a process that does not start, a provider that does not answer.
 pub fn run(settings: &Settings) -> Result<Report> {
     let started = Instant::now();
-    let mut rounds = Plan::new(settings.seed, settings.rounds, settings.naive).rounds;
+    // A round that is asked for by its number may lie beyond.
+    let count = settings.only.map_or(settings.rounds, |n| settings.rounds.max(n + 1));
+    let mut rounds = Plan::new(settings.seed, count, settings.against).rounds;
     rounds.retain(|r| settings.only.is_none_or(|n| r.number == n));
     rounds.retain(|r| settings.filter.as_ref().is_none_or(|f| r.words().iter().any(|w| w == f)));
     rounds.reverse();
@@ -60,7 +63,7 @@ pub fn run(settings: &Settings) -> Result<Report> {
             let (report, queue, failed) = (&report, &queue, &failed);
             scope.spawn(move || {
                 let work = || -> Result<()> {
-                    let mut lane = Lane::new(number, settings.naive)?;
+                    let mut lane = Lane::new(number, settings.against)?;
                     let mut done = Vec::new();
                     loop {
                         if lock(failed) {
@@ -75,6 +78,11 @@ pub fn run(settings: &Settings) -> Result<Report> {
                         }
                         report.lock().unwrap_or_else(PoisonError::into_inner).add(&round, &played);
                         done.push((round, played.expected_effects));
+                    }
+                    if let (Some(panic), Some((round, _))) = (lane.panic(), done.last()) {
+                        let violation =
+                            Violation { broken: Broken::Answer, what: panic, reproduction: lane.said() };
+                        report.lock().unwrap_or_else(PoisonError::into_inner).violation(round, violation);
                     }
                     // What came late counts as well.
                     for (round, expected) in done {
@@ -95,7 +103,7 @@ pub fn run(settings: &Settings) -> Result<Report> {
     }
     let mut report = report.into_inner().unwrap_or_else(PoisonError::into_inner);
     if settings.only.is_none() && settings.filter.is_none() {
-        report.check_reached(settings.naive);
+        report.check_reached(settings.against);
     }
     report.seconds = started.elapsed().as_secs_f64();
     Ok(report)

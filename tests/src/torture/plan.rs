@@ -39,7 +39,7 @@ pub enum Fault {
 }
 
 /// The failpoints of a call's way.
-pub const POINTS: [&str; 12] = [
+pub const POINTS: [&str; 13] = [
     "open.before",
     "open.after",
     "send.before",
@@ -48,6 +48,7 @@ pub const POINTS: [&str; 12] = [
     "close.before",
     "close.after",
     "reply.before",
+    "reply.mid",
     "deliver.before",
     "send.before@2",
     "send.after@2",
@@ -114,7 +115,7 @@ impl Fault {
             Fault::KillRandom => "kill.random".into(),
             Fault::ClientCut => "client.cut".into(),
             Fault::ClientCutMidReply => "client.cut_mid_reply".into(),
-            Fault::ReplyMid => "reply.mid".into(),
+            Fault::ReplyMid => "reply.half_read".into(),
             Fault::Twice => "client.twice".into(),
             Fault::Provider(name) => format!("provider.{name}"),
             Fault::ProviderKilled => "provider.killed".into(),
@@ -286,12 +287,13 @@ impl Plan {
         random.shuffle(&mut rest);
         first.append(&mut rest);
         let cells = first.len();
-        while first.len() < count {
-            first.push((random.one(&every).clone(), *random.one(against.classes())));
-        }
-        first.truncate(count);
-        // Every fault meets every style and voice in turn, wherever the shuffle put it.
-        let rounds = first.into_iter().enumerate().map(|(number, (fault, class))| {
+        // A round depends on the seed and its number alone, so that it can be played again without the others.
+        let rounds = (0..count).map(|number| {
+            let mut random = Random::new(!seed, number as u64);
+            let (fault, class) = match first.get(number) {
+                Some(cell) => cell.clone(),
+                None => (random.one(&every).clone(), *random.one(against.classes())),
+            };
             let voice = match fault {
                 Fault::ClientCutMidReply | Fault::ReplyMid => Voice::Raw,
                 _ if against == Against::Naive => Voice::Raw,
@@ -380,5 +382,11 @@ mod tests {
         };
         assert_eq!(words(5), words(5));
         assert_ne!(words(5), words(6));
+        let round = |count| {
+            let plan = Plan::new(5, count, Against::Gateway);
+            plan.rounds.into_iter().find(|r| r.number == 39).map(|r| r.words())
+        };
+        assert!(round(40).is_some());
+        assert_eq!(round(40), round(300));
     }
 }

@@ -289,3 +289,31 @@ fn settings(config: &Config) -> GatewaySettings {
         max_in_flight: MAX_IN_FLIGHT,
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::{Core, Use};
+    use crate::config::Config;
+    use ledger_sqlite::faults::Fault;
+    use serde_json::json;
+    use std::time::Duration;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_failed_disk_stops_everything_and_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut config = Config::sandbox(&dir.path().join("data"));
+        config.sandbox = Some(([127, 0, 0, 1], 0).into());
+        let core = Core::open(config, Use::Work).await.unwrap();
+        core.sqlite.as_ref().unwrap().faults().fail(1, Fault::Io);
+        let exec =
+            json!({ "id": "payments.refunds.create", "key": "k", "arguments": { "payment": "pay_demo" } });
+        let (_, answer) = core.operator().post("/v1/exec", &exec).await.unwrap();
+        assert_eq!(answer["error"]["kind"], "admission_unknown", "{answer}");
+        let why = tokio::time::timeout(Duration::from_secs(5), core.failed()).await.unwrap();
+        assert!(why.contains("nothing more is read or written"), "{why}");
+        // Nothing runs on without the ledger.
+        let (_, answer) = core.operator().post("/v1/exec", &exec).await.unwrap();
+        assert_eq!(answer["error"]["kind"], "unavailable", "{answer}");
+    }
+}

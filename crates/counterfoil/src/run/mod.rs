@@ -8,6 +8,7 @@ mod core;
 mod executor;
 mod origins;
 
+#[cfg(feature = "cli")]
 pub(crate) use self::core::data_directory;
 pub use self::core::{Core, Use};
 pub use assemble::{Loaded, load};

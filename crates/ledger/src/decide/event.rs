@@ -272,6 +272,22 @@ pub enum Refusal {
 }
 
 impl Refusal {
+    /// Every refusal.
+    pub const ALL: [Refusal; 12] = [
+        Refusal::Fenced,
+        Refusal::State,
+        Refusal::Busy,
+        Refusal::PastNoReturn,
+        Refusal::Unsettled,
+        Refusal::MayHaveEffect,
+        Refusal::IntentMismatch,
+        Refusal::NoSuchEffect,
+        Refusal::Nothing,
+        Refusal::Cap,
+        Refusal::TooManyEffects,
+        Refusal::CantAsk,
+    ];
+
     /// The word in metrics.
     #[must_use]
     pub fn word(self) -> &'static str {

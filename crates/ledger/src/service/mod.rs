@@ -92,6 +92,20 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// Every kind.
+    pub const ALL: [Kind; 10] = [
+        Kind::KeyRequired,
+        Kind::KeyConflict,
+        Kind::KeyExpired,
+        Kind::Twin,
+        Kind::StillRunning,
+        Kind::InDoubt,
+        Kind::Unavailable,
+        Kind::AdmissionUnknown,
+        Kind::BadArguments,
+        Kind::Denied,
+    ];
+
     /// The word on the wire.
     #[must_use]
     pub fn word(self) -> &'static str {
