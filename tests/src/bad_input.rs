@@ -279,8 +279,8 @@ pub const ROWS: &[Row] = &[
     bare("5 MB", "body too large", Ask::of(Body::Filled(5_000_000)), 413, -32600, "Refused: the body is larger than 4194304 bytes. Nothing ran.").also(&[("connection", "close")]),
 
     // JSON.
-    bare("a broken word", "malformed JSON", text(r#"{"a":tru}"#), 400, -32700, "Parse error: this is not JSON (at byte ?). Nothing ran."),
-    bare("a number with a leading zero", "malformed JSON", text(r#"{"a":01}"#), 400, -32700, "Parse error: this is not JSON (at byte ?). Nothing ran."),
+    bare("a broken word", "malformed JSON", text(r#"{"a":tru}"#), 400, -32700, "Parse error: this is not JSON (at byte 8). Nothing ran."),
+    bare("a number with a leading zero", "malformed JSON", text(r#"{"a":01}"#), 400, -32700, "Parse error: this is not JSON (at byte 6). Nothing ran."),
     bare("single quotes", "malformed JSON", text("{'a':1}"), 400, -32700, "Parse error: this is not JSON (at byte 1). Nothing ran.").also(&[("/error/data/offset", "1")]),
     bare("an end too early", "truncated JSON", text(r#"{"a":1"#), 400, -32700, "Parse error: the JSON ends too early (at byte 6). Nothing ran.").also(&[("/error/data/offset", "6")]),
     bare("an empty body", "truncated JSON", text(""), 400, -32700, "Parse error: the JSON ends too early (at byte 0). Nothing ran."),
@@ -289,10 +289,10 @@ pub const ROWS: &[Row] = &[
     bare("an overlong form", "non-UTF-8", Ask::of(Body::Bytes(b"{\"a\":\"\xc0\xaf\"}")), 400, -32700, "Parse error: the text is not valid UTF-8 (at byte 6). Nothing ran."),
     bare("duplicate members", "duplicate members", text(r#"{"a":1,"a":2}"#), 400, -32700, "Parse error: an object has two members of this name (at byte 7). Nothing ran."),
     bare("duplicate members, one escaped", "duplicate members", text(r#"{"a":1,"\u0061":2}"#), 400, -32700, "Parse error: an object has two members of this name (at byte 7). Nothing ran."),
-    bare("duplicate arguments", "duplicate members", call(r#"{"payment":"pay_demo_never","amount":1,"amount":2}"#), 400, -32700, "Parse error: an object has two members of this name (at byte ?). Nothing ran."),
+    bare("duplicate arguments", "duplicate members", call(r#"{"payment":"pay_demo_never","amount":1,"amount":2}"#), 400, -32700, "Parse error: an object has two members of this name (at byte {n}). Nothing ran."),
     bare("200 deep", "nested too deeply", Ask::of(Body::Nested(200)), 400, -32700, "Parse error: the JSON is nested deeper than 64 levels (at byte 64). Nothing ran."),
     bare("a lone surrogate", "a lone surrogate", text(r#"{"a":"\ud800"}"#), 400, -32700, r"Parse error: a \u escape names half a surrogate pair (at byte 6). Nothing ran."),
-    bare("a lone surrogate in an argument", "a lone surrogate", call(r#"{"payment":"\udc00","amount":1}"#), 400, -32700, r"Parse error: a \u escape names half a surrogate pair (at byte ?). Nothing ran."),
+    bare("a lone surrogate in an argument", "a lone surrogate", call(r#"{"payment":"\udc00","amount":1}"#), 400, -32700, r"Parse error: a \u escape names half a surrogate pair (at byte {n}). Nothing ran."),
     bare("a bare control character", "a control character in a string", text("{\"a\":\"\u{1}\"}"), 400, -32700, "Parse error: a control character inside a string must be escaped (at byte 6). Nothing ran."),
 
     // The envelope.
@@ -403,12 +403,12 @@ pub const ROWS: &[Row] = &[
     kind("the header against the argument", "argument and carrier disagree", header(r#"{"payment":"pay_demo_never","amount":1,"idempotency_key":"b"}"#, &[("Idempotency-Key", "\"a\"")]), "bad_arguments", &[], "The arguments don't fit, so nothing ran: idempotency_key differs from the idempotency key that came with the request; leave it out. Correct the arguments and call again."),
 
     // Arguments.
-    kind("no arguments", SCHEMA, ask("tools/call", r#""name":"lab_refunds_create","#), "bad_arguments", &[], "The arguments don't fit, so nothing ran: ?. Correct the arguments and call again."),
-    kind("arguments that lack one", SCHEMA, call(r#"{"amount":1}"#), "bad_arguments", &[], "The arguments don't fit, so nothing ran: ?. Correct the arguments and call again."),
-    kind("a string for an integer", SCHEMA, call(r#"{"payment":"pay_demo_never","amount":"1"}"#), "bad_arguments", &[], "The arguments don't fit, so nothing ran: at /amount: ?. Correct the arguments and call again."),
-    kind("a fraction for an integer", SCHEMA, call(r#"{"payment":"pay_demo_never","amount":1.5}"#), "bad_arguments", &[], "The arguments don't fit, so nothing ran: at /amount: ?. Correct the arguments and call again."),
-    kind("below the minimum", SCHEMA, call(r#"{"payment":"pay_demo_never","amount":0}"#), "bad_arguments", &[], "The arguments don't fit, so nothing ran: at /amount: ?. Correct the arguments and call again."),
-    kind("an argument too many, under a key", SCHEMA, with(r#"{"payment":"pay_demo_never","amount":1,"surprise":1}"#, r#""idempotencyKey":"bad-arguments","#), "bad_arguments", &[], "The arguments don't fit, so nothing ran: ?. Correct the arguments and call again."),
+    kind("no arguments", SCHEMA, ask("tools/call", r#""name":"lab_refunds_create","#), "bad_arguments", &[], "The arguments don't fit, so nothing ran: \"payment\" is a required property; \"amount\" is a required property. Correct the arguments and call again."),
+    kind("arguments that lack one", SCHEMA, call(r#"{"amount":1}"#), "bad_arguments", &[], "The arguments don't fit, so nothing ran: \"payment\" is a required property. Correct the arguments and call again."),
+    kind("a string for an integer", SCHEMA, call(r#"{"payment":"pay_demo_never","amount":"1"}"#), "bad_arguments", &[], "The arguments don't fit, so nothing ran: at /amount: \"1\" is not of type \"integer\". Correct the arguments and call again."),
+    kind("a fraction for an integer", SCHEMA, call(r#"{"payment":"pay_demo_never","amount":1.5}"#), "bad_arguments", &[], "The arguments don't fit, so nothing ran: at /amount: 1.5 is not of type \"integer\". Correct the arguments and call again."),
+    kind("below the minimum", SCHEMA, call(r#"{"payment":"pay_demo_never","amount":0}"#), "bad_arguments", &[], "The arguments don't fit, so nothing ran: at /amount: 0 is less than the minimum of 1. Correct the arguments and call again."),
+    kind("an argument too many, under a key", SCHEMA, with(r#"{"payment":"pay_demo_never","amount":1,"surprise":1}"#, r#""idempotencyKey":"bad-arguments","#), "bad_arguments", &[], "The arguments don't fit, so nothing ran: Additional properties are not allowed ('surprise' was unexpected). Correct the arguments and call again."),
     kind("an exponent without end", "arguments without a canonical form (an exponent beyond 100,000)", call(r#"{"payment":"pay_demo_never","amount":1e999999}"#), "bad_arguments", &[], "The arguments don't fit, so nothing ran: a number's exponent is beyond 100000. Correct the arguments and call again."),
     kind("no key where one is needed", "`unkeyed = \"reject\"` and no key", tool(STRICT, GOOD), "key_required", NEW, "This tool needs an idempotency key, so nothing ran. Call again with a key of your own that stays the same for every repetition of this call, or with `newKey`. newKey: {key}"),
 
@@ -457,8 +457,8 @@ pub const ROWS: &[Row] = &[
     joins("Alice's again", "key", with(r#"{"payment":"pay_demo_alice","amount":1,"order_id":"alice"}"#, r#""idempotencyKey":"shared","#).add(&[("Authorization", "Bearer $ALICE")])).locked(),
 ];
 
-/// Causes in `docs/reference/errors.md` that no input brings about: they need a ledger, a provider, a clock or a
-/// peer in a certain condition, and are tested where that is made.
+/// Causes in `docs/reference/errors.md` that no row of the table brings about: they need a ledger, a provider, a
+/// clock or a peer in a certain condition.
 pub const NOT_BY_INPUT: &[&str] = &[
     "API keys can't be read",
     "body not received in time",
@@ -471,6 +471,7 @@ pub const NOT_BY_INPUT: &[&str] = &[
     "the provider is being asked, longer than the call waits",
     "`confirm`: only a person can tell",
     "the ledger can't be used, or its disk is nearly full",
+    "the ledger was restored from a backup and not released yet",
     "overload: too many operations are running",
     "the operation failed without an effect",
     "the ledger did not confirm that it opened the operation",

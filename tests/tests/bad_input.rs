@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use counterfoil_tests::bad_input::{
-    Answer, Ask, Body, CONFIG, Headers, MIRRORED, NOT_BY_INPUT, ROWS, Row, STRICT, Server, TOOL, manifest,
+    Answer, Ask, Body, CONFIG, MIRRORED, NOT_BY_INPUT, ROWS, Row, STRICT, Server, TOOL, manifest,
 };
 use counterfoil_tests::http::{self, Reply};
 use counterfoil_tests::process::project;
@@ -12,7 +12,8 @@ use counterfoil_tests::stand::{Gateway, Project, Sandbox};
 use counterfoil_tests::wire::{META_ERROR, META_OPERATION, Members, VERSION};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
 const TIMEOUT: Duration = Duration::from_secs(20);
@@ -302,9 +303,36 @@ fn every_row_is_answered_as_the_table_says_and_nothing_else_happens() {
     assert_eq!(payment.json()["refunded"], json!(0), "{}", payment.text());
 
     // Both still serve.
-    for (stand, path) in [(&open, "/readyz"), (&locked, "/readyz")] {
-        assert_eq!(http::json(stand.gateway.addr, "GET", path, None).unwrap().status, 200);
+    for stand in [&open, &locked] {
+        assert_eq!(http::json(stand.gateway.addr, "GET", "/readyz", None).unwrap().status, 200);
     }
+}
+
+#[test]
+fn a_body_that_ends_early_is_answered_and_runs_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let sandbox =
+        Sandbox::start(&folder.path().join("sandbox"), &folder.path().join("sandbox.log"), "127.0.0.1:0")
+            .unwrap();
+    let stand = Stand::start(sandbox.addr, "");
+    let row = ROWS.iter().find(|r| r.answer == Answer::Result(None)).unwrap();
+    let whole = bytes(&row.ask, &stand.words);
+    let mut stream = TcpStream::connect_timeout(&stand.gateway.addr, TIMEOUT).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
+    // All of it but the closing brace, then the end: what has arrived must not be taken for the whole.
+    stream.write_all(&whole[..whole.len() - 1]).unwrap();
+    stream.shutdown(Shutdown::Write).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").expect("an answer");
+    let entry = &book()["body ended early"];
+    assert_eq!(head.get(9..12).and_then(|s| s.parse().ok()), entry.status(), "{answer}");
+    let body: Value = serde_json::from_str(body).unwrap();
+    let error = json!({ "code": -32600, "message": entry.text() });
+    assert_eq!(body, json!({ "jsonrpc": "2.0", "error": error }));
+    assert_eq!(entry.get("code"), "-32600");
+    assert!(stand.operations().is_empty());
+    assert_eq!(sandbox.effects("").unwrap()["total"], 0);
 }
 
 /// A row of a table in the book, by the heads of its columns.
@@ -459,14 +487,7 @@ fn the_table_can_be_read() {
     assert!(
         tools.iter().all(|t| ROWS.iter().any(|r| matches!(r.ask.body, Body::Call(tool, ..) if tool == *t)))
     );
-    let nothing: Headers = &[];
-    assert!(ROWS.iter().any(|r| r.also == nothing));
-    assert!(
-        fits("a {x} c{y}", "a b b cd")
-            && !fits("a {x} c", "a  c")
-            && !fits(
-                "a {x}",
-                "a b c\u{0}d".trim_end_matches('d').trim_end_matches('\u{0}').get(..1).unwrap()
-            )
-    );
+    // The reading of templates itself: a hole is never empty, and what is literal counts to the end.
+    assert!(fits("a {x} c{y}", "a b b cd") && fits("plain", "plain"));
+    assert!(!fits("a {x} c", "a  c") && !fits("a {x}", "a ") && !fits("a {x} c", "a b c d"));
 }

@@ -31,7 +31,7 @@ enum Task {
         #[arg(long, value_name = "WORD")]
         only: Option<String>,
     },
-    /// Kill the gateway at every point of its way, retry, and count (see `torture --help` after `--`)
+    /// Kill the gateway at every point of its way, retry, and count
     #[command(disable_help_flag = true)]
     Torture {
         /// Passed on: --rounds N, --seed S, --jobs N, --only N, --filter WORD, --json, --verbose, --self-check

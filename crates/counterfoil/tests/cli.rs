@@ -184,6 +184,7 @@ fn exec_twice_with_one_key_is_one_effect() {
     assert!(!d.path().join(".counterfoil").exists(), "a dry run makes nothing");
     let one = exec(&["--param", "amount=700", "--key", "k1"]).expect(0).json();
     let two = exec(&["--param", "amount=700", "--key", "k1"]).expect(0).json();
+    assert_eq!(one["operation"]["replayed"], false, "its own result is nobody else's");
     assert_eq!(one["result"], two["result"]);
     assert_eq!(one["operation"]["id"], two["operation"]["id"]);
     assert_eq!(two["operation"]["replayed"], true);
