@@ -73,7 +73,13 @@ impl Class {
     /// The tool on the wire.
     #[must_use]
     pub fn tool(self) -> String {
-        format!("{}_refunds_create", self.name())
+        self.tool_of("create")
+    }
+
+    /// Another of its tools on the wire.
+    #[must_use]
+    pub fn tool_of(self, method: &str) -> String {
+        format!("{}_refunds_{method}", self.name())
     }
 
     /// The arguments of a refund: its payment and its business object are its own.
@@ -92,9 +98,15 @@ impl Class {
         !matches!(self, Class::None | Class::Confirm)
     }
 
-    /// Its manifest.
+    /// Its manifest, with the one method `refunds.create`.
     #[must_use]
     pub fn manifest(self, sandbox: SocketAddr) -> String {
+        self.manifest_of(sandbox, &["create"])
+    }
+
+    /// Its manifest, with methods that are the same but for their names.
+    #[must_use]
+    pub fn manifest_of(self, sandbox: SocketAddr, methods: &[&str]) -> String {
         let (name, prefix) = (self.name(), self.prefix());
         let preset = if self == Class::Key { "stripe" } else { "none" };
         let idempotency = match self {
@@ -131,7 +143,7 @@ impl Class {
             required.push("reference");
         }
         let input = json!({ "type": "object", "properties": properties, "required": required, "additionalProperties": false });
-        format!(
+        let mut manifest = format!(
             r#"name = "{name}"
 base_url = "http://{sandbox}"
 preset = "{preset}"
@@ -147,15 +159,21 @@ max_backoff = "200ms"
 [execution_policy.timeouts]
 send = "500ms"
 read = "1s"
-
-[methods."refunds.create"]
+"#
+        );
+        for method in methods {
+            manifest.push_str(&format!(
+                r#"
+[methods."refunds.{method}"]
 http = "{http}"
 description = "Refund a payment."
 effect = "mutating"
 {how}
 input = '''{input}'''
 "#
-        )
+            ));
+        }
+        manifest
     }
 }
 
@@ -274,6 +292,14 @@ impl Project {
     /// # Errors
     /// What the system says.
     pub fn with_classes_and(sandbox: SocketAddr, more: &str) -> Result<Project> {
+        Project::with_methods(sandbox, &["create"], more)
+    }
+
+    /// The same with several methods of each class.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn with_methods(sandbox: SocketAddr, methods: &[&str], more: &str) -> Result<Project> {
         let project = Project::empty()?;
         std::fs::create_dir(project.path().join("integrations"))?;
         let mut config = String::from(
@@ -281,7 +307,7 @@ impl Project {
         );
         for class in Class::ALL.into_iter().chain([Class::Liar]) {
             let file = format!("integrations/{}.toml", class.name());
-            std::fs::write(project.path().join(&file), class.manifest(sandbox))?;
+            std::fs::write(project.path().join(&file), class.manifest_of(sandbox, methods))?;
             config.push_str(&format!(
                 "\n[[integration]]\nname = \"{}\"\nmanifest = \"{file}\"\n",
                 class.name()

@@ -85,7 +85,7 @@ impl Actor {
     /// A worker is gone.
     pub fn begin(&mut self, lane: &mut Lane, leave: Leave) -> Result<Flight> {
         self.tries += 1;
-        let mut call = Call::new(&self.round.class.tool(), self.arguments.clone());
+        let mut call = Call::new(&self.round.tool(), self.arguments.clone());
         self.name(lane, &mut call)?;
         match self.round.voice {
             Voice::Raw => Ok(Flight::Raw(self.raw(lane, call, leave))),
@@ -112,7 +112,7 @@ impl Actor {
     /// The provider or gateway does not answer.
     pub fn twin(&mut self, lane: &Lane) -> Result<Flight> {
         let tries = self.tries;
-        let mut call = Call::new(&self.round.class.tool(), self.arguments.clone());
+        let mut call = Call::new(&self.round.tool(), self.arguments.clone());
         self.tries += 1;
         self.name(lane, &mut call)?;
         // A model names both alike or not at all; a program's key is the same anyway.
@@ -123,10 +123,14 @@ impl Actor {
     /// Puts the key where the style has it.
     fn name(&mut self, lane: &Lane, call: &mut Call) -> Result<()> {
         if self.round.style == Style::RetryKey && self.tries > 1 && self.learned.is_none() {
-            self.learned = look_up(lane, &format!("{}.refunds.create", self.round.class.name()));
+            self.learned =
+                look_up(lane, &format!("{}.refunds.{}", self.round.class.name(), self.round.style.method()));
+        }
+        if self.round.style == Style::MintedKey && self.learned.is_none() {
+            self.learned = self.mint(lane);
         }
         let argument = match (self.round.style, &self.learned) {
-            (Style::ProgramKey, _) => None,
+            (Style::ProgramKey | Style::DerivedKey, _) => None,
             (_, Some(learned)) => Some(learned.clone()),
             (Style::InventedKey, None) => Some(format!("attempt-{}-{}", self.tries, self.order)),
             _ => None,
@@ -146,6 +150,19 @@ impl Actor {
             _ => self.tries.to_string(),
         };
         Ok(())
+    }
+
+    /// Calls without a key a tool that wants one, and is given one.
+    fn mint(&mut self, lane: &Lane) -> Option<String> {
+        let said =
+            wire::call(lane.addr(), CLIENT_LIMIT, &Call::new(&self.round.tool(), self.arguments.clone()));
+        self.story.push(format!("asking for a key: {}", said.brief()));
+        match said {
+            Said::Error { kind, error, .. } if kind == "key_required" => {
+                error["newKey"].as_str().map(str::to_owned)
+            }
+            _ => None,
+        }
     }
 
     fn raw(&self, lane: &Lane, call: Call, leave: Leave) -> Receiver<Said> {

@@ -1,10 +1,10 @@
 //! One of several stands that play rounds side by side: a project folder, its provider, its gateway, its clients.
 
-use super::plan::Against;
+use super::plan::{Against, METHODS};
 use crate::clients::{self, Order, Worker};
 use crate::naive::Naive;
 use crate::process::{Process, free_address, tail};
-use crate::stand::{Gateway, Project, Sandbox};
+use crate::stand::{Class, Gateway, Project, Sandbox};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,6 +35,17 @@ pub struct Lane {
     pub known: BTreeSet<String>,
 }
 
+/// What the configuration says of the tools that are called in another way.
+fn policies() -> String {
+    let of = |class: Class| {
+        let name = class.name();
+        format!(
+            "\n[tools.\"{name}.refunds.reject\"]\nunkeyed = \"reject\"\n\n[tools.\"{name}.refunds.named\"]\nkey_from = [\"order_id\"]\n"
+        )
+    };
+    Class::ALL.into_iter().chain([Class::Liar]).map(of).collect()
+}
+
 impl Lane {
     /// Starts a provider and makes a folder for it.
     ///
@@ -43,7 +54,7 @@ impl Lane {
     pub fn new(number: usize, against: Against) -> Result<Lane> {
         // The configuration names the provider's address, so that is found first.
         let addr = free_address()?;
-        let project = Project::with_classes(addr)?;
+        let project = Project::with_methods(addr, &METHODS, &policies())?;
         let sandbox = Sandbox::start(
             &project.path().join("sandbox"),
             &project.path().join("sandbox.log"),

@@ -55,6 +55,9 @@ pub const POINTS: [&str; 13] = [
     "lookup.after",
 ];
 
+/// The methods that every class has in a lane.
+pub const METHODS: [&str; 3] = ["create", "reject", "named"];
+
 /// The failpoints of a second life.
 pub const RECOVERY: [&str; 2] = ["recover.before", "recover.after"];
 
@@ -179,12 +182,39 @@ pub enum Style {
     InventedKey,
     /// No key at first; the retry carries the `retryKey` it was told or looked up.
     RetryKey,
+    /// The tool wants a key (`unkeyed = "reject"`); the caller uses the `newKey` that the refusal gave it.
+    MintedKey,
+    /// The tool derives the key from its arguments (`key_from`).
+    DerivedKey,
 }
 
 impl Style {
     /// All of them.
-    pub const ALL: [Style; 5] =
-        [Style::ProgramKey, Style::NoKey, Style::OtherId, Style::InventedKey, Style::RetryKey];
+    pub const ALL: [Style; 7] = [
+        Style::ProgramKey,
+        Style::NoKey,
+        Style::OtherId,
+        Style::InventedKey,
+        Style::RetryKey,
+        Style::MintedKey,
+        Style::DerivedKey,
+    ];
+
+    /// The method that is called: they differ by the policy of their tools.
+    #[must_use]
+    pub fn method(self) -> &'static str {
+        match self {
+            Style::MintedKey => "reject",
+            Style::DerivedKey => "named",
+            _ => "create",
+        }
+    }
+
+    /// Whether each try bears the same key: then no try is a mere twin.
+    #[must_use]
+    pub fn is_keyed(self) -> bool {
+        matches!(self, Style::ProgramKey | Style::MintedKey | Style::DerivedKey)
+    }
 
     /// Its name in reports.
     #[must_use]
@@ -195,6 +225,8 @@ impl Style {
             Style::OtherId => "other_id",
             Style::InventedKey => "invented_key",
             Style::RetryKey => "retry_key",
+            Style::MintedKey => "minted_key",
+            Style::DerivedKey => "derived_key",
         }
     }
 }
@@ -255,6 +287,12 @@ impl Round {
         [self.fault.name(), self.class.name().into(), self.style.name().into(), self.voice.name().into()]
     }
 
+    /// The tool that is called, on the wire.
+    #[must_use]
+    pub fn tool(&self) -> String {
+        self.class.tool_of(self.style.method())
+    }
+
     /// Its stream of numbers.
     #[must_use]
     pub fn random(&self, seed: u64) -> Random {
@@ -303,7 +341,9 @@ impl Plan {
             let more = number >= cells && fault.provider(class).is_none();
             let extra = (more && random.chance(50)).then(|| *random.one(&EXTRA));
             let again = number >= cells && fault.kills() && random.chance(40);
-            Round { number, fault, class, style: *random.one(&Style::ALL), voice, extra, again }
+            // The naive server has one tool.
+            let styles = if against == Against::Naive { &Style::ALL[..5] } else { &Style::ALL[..] };
+            Round { number, fault, class, style: *random.one(styles), voice, extra, again }
         });
         let mut rounds: Vec<Round> = rounds.collect();
         random.shuffle(&mut rounds);

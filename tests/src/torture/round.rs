@@ -2,7 +2,7 @@
 
 use super::actor::{Actor, End, Flight, Leave};
 use super::lane::{CLIENT_LIMIT, Lane};
-use super::plan::{Fault, Round, Style};
+use super::plan::{Fault, Round};
 use crate::random::Random;
 use crate::stand::{AMOUNT, Class};
 use crate::wire::{self, Call, Said};
@@ -374,7 +374,7 @@ impl Game<'_> {
     /// A call of the operation itself, by a program that knows its id.
     fn replay(&self, id: &str) -> Said {
         let arguments = self.round.class.arguments(&self.round.order(self.seed));
-        wire::call(self.lane.addr(), CLIENT_LIMIT, &Call::new(&self.round.class.tool(), arguments).keyed(id))
+        wire::call(self.lane.addr(), CLIENT_LIMIT, &Call::new(&self.round.tool(), arguments).keyed(id))
     }
 
     /// There is a result: it is the same for ever.
@@ -405,9 +405,7 @@ impl Game<'_> {
             Said::Result { value: later, operation, .. }
                 if later == value && operation["id"] == json!(id) => {}
             Said::Error { kind, error, .. }
-                if kind == "twin"
-                    && error["operationId"] == json!(id)
-                    && self.round.style != Style::ProgramKey => {}
+                if kind == "twin" && error["operationId"] == json!(id) && !self.round.style.is_keyed() => {}
             Said::Result { value: later, operation, .. } => {
                 self.broke(
                     Broken::ByteDifferent,
