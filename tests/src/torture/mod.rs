@@ -75,6 +75,9 @@ pub fn run(settings: &Settings) -> Result<Report> {
                         let played = round::play(&mut lane, settings.seed, &round)?;
                         if settings.verbose {
                             eprintln!("{}", played.line(&round));
+                            for line in played.story.iter().filter(|_| settings.only.is_some()) {
+                                eprintln!("     {line}");
+                            }
                         }
                         report.lock().unwrap_or_else(PoisonError::into_inner).add(&round, &played);
                         done.push((round, played.expected_effects));

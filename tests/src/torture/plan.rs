@@ -338,9 +338,10 @@ impl Plan {
                 _ => *random.one(&Voice::ALL),
             };
             // Beyond the first of each, misfortunes come together.
-            let more = number >= cells && fault.provider(class).is_none();
-            let extra = (more && random.chance(50)).then(|| *random.one(&EXTRA));
-            let again = number >= cells && fault.kills() && random.chance(40);
+            let beyond = number >= cells && against == Against::Gateway;
+            let extra =
+                (beyond && fault.provider(class).is_none() && random.chance(50)).then(|| *random.one(&EXTRA));
+            let again = beyond && fault.kills() && random.chance(40);
             // The naive server has one tool.
             let styles = if against == Against::Naive { &Style::ALL[..5] } else { &Style::ALL[..] };
             Round { number, fault, class, style: *random.one(styles), voice, extra, again }

@@ -54,6 +54,8 @@ pub struct Played {
     pub tries: u32,
     /// How long it took.
     pub seconds: f64,
+    /// What the caller was told.
+    pub story: Vec<String>,
 }
 
 impl Played {
@@ -137,6 +139,7 @@ pub fn play(lane: &mut Lane, seed: u64, round: &Round) -> Result<Played> {
         expected_effects: effects,
         tries: game.actor.tries,
         seconds: started.elapsed().as_secs_f64(),
+        story: game.actor.story,
     })
 }
 
