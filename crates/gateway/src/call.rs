@@ -298,12 +298,7 @@ pub(crate) fn operation_meta(
 ) -> String {
     let mut o = format!(r#"{{"id":"{}","replayed":{replayed}"#, op.id);
     if let Some(by) = joined_by {
-        let word = match by {
-            ledger::JoinedBy::Key => "key",
-            ledger::JoinedBy::Operation => "operation",
-            ledger::JoinedBy::Fingerprint => "fingerprint",
-        };
-        o.push_str(&format!(r#","joinedBy":"{word}""#));
+        o.push_str(&format!(r#","joinedBy":"{}""#, by.word()));
     }
     o.push_str(&format!(r#","attempt":{}"#, op.attempt));
     if let Some(t) = op.ended_at {

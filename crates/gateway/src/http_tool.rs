@@ -1,10 +1,11 @@
 //! Methods of HTTP APIs as tools. One that changes something has exactly one effect, so its request is durable
 //! in the write that opens its operation, and what is resumed later is that recorded request.
 
+use crate::answer::raw;
 use crate::tool::{BadArguments, Body, ReadContext, ReadTool, Tool, ToolSettings, ToolSpec};
 use async_trait::async_trait;
 use ledger::{Attempt, Executor, Intent, Recovery, RunError, Stopped, StoreError, Strategy, ToolResult};
-use mcp::json::{Limits, Raw, RawObject};
+use mcp::json::RawObject;
 use provider::{ConfigError, HttpExecutor, Method, MethodEffect, Origins, Overrides, ReadOutcome};
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -48,11 +49,6 @@ pub fn tool(
         }
     };
     Ok((spec, settings, body))
-}
-
-fn raw(schema: &Value) -> Raw {
-    let limits = Limits { depth: 128, ..Limits::default() };
-    Raw::parse(schema.to_string(), &limits).unwrap_or_else(|_| Raw::string(""))
 }
 
 struct Reader {

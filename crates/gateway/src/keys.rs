@@ -107,7 +107,7 @@ fn derived(arguments: Option<&RawObject>, names: &[String]) -> Option<CallerKey>
             h.update(part);
         }
     }
-    let hex: String = h.finalize().iter().map(|b| format!("{b:02x}")).collect();
+    let hex = ledger::effect::hex(&h.finalize());
     Key::new(&format!("from-{hex}")).ok().map(|key| CallerKey { key, carrier: Carrier::Program })
 }
 

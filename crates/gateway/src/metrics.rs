@@ -2,7 +2,7 @@
 
 use ledger::operation::{DeliveryState, Execution};
 use ledger::store::{Counts, StoreStats};
-use ledger::{Kind, Note, Observer, Refusal};
+use ledger::{JoinedBy, Kind, Note, Observer, Refusal};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -105,7 +105,7 @@ impl Metrics {
                 let _ = family.get_or_create(&Word { word });
             }
         };
-        zero(&self.joined, &["key", "operation", "fingerprint"]);
+        zero(&self.joined, &JoinedBy::ALL.map(JoinedBy::word));
         zero(&self.sends, &["not_sent", "applied", "refused", "not_applied", "unknown"]);
         zero(
             &self.windows,
@@ -201,11 +201,7 @@ impl Observer for Metrics {
                 self.opened.inc();
             }
             Note::Joined(by, _) => {
-                let word = match by {
-                    ledger::JoinedBy::Key => "key",
-                    ledger::JoinedBy::Operation => "operation",
-                    ledger::JoinedBy::Fingerprint => "fingerprint",
-                };
+                let word = by.word();
                 self.joined.get_or_create(&Word { word }).inc();
             }
             Note::Transition { from, to } => {

@@ -39,7 +39,7 @@ const STALE: Duration = Duration::from_secs(2);
 /// The hash under which a key is kept: SHA-256, hexadecimal.
 #[must_use]
 pub fn hash(key: &str) -> String {
-    Sha256::digest(key.as_bytes()).iter().map(|b| format!("{b:02x}")).collect()
+    ledger::effect::hex(&Sha256::digest(key.as_bytes()))
 }
 
 struct Known {

@@ -149,7 +149,9 @@ impl<'de> Deserialize<'de> for IntentDigest {
     }
 }
 
-pub(crate) fn hex(bytes: &[u8]) -> String {
+/// Bytes as lower-case hexadecimal digits.
+#[must_use]
+pub fn hex(bytes: &[u8]) -> String {
     use std::fmt::Write as _;
     bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut s, b| {
         let _ = write!(s, "{b:02x}");

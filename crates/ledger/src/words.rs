@@ -274,7 +274,7 @@ impl EffectKey {
         let mut b = first16(d);
         b[6] = (b[6] & 0x0f) | 0x80;
         b[8] = (b[8] & 0x3f) | 0x80;
-        let hex: String = b.iter().map(|x| format!("{x:02x}")).collect();
+        let hex = crate::effect::hex(&b);
         EffectKey(
             format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]).into(),
         )

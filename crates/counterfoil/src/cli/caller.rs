@@ -46,7 +46,7 @@ pub(super) fn new_key() -> Result<String, String> {
     getrandom::fill(&mut b).map_err(|e| format!("the operating system gives no random numbers ({e})"))?;
     b[6] = (b[6] & 0x0f) | 0x40;
     b[8] = (b[8] & 0x3f) | 0x80;
-    let hex: String = b.iter().map(|x| format!("{x:02x}")).collect();
+    let hex = ledger::effect::hex(&b);
     Ok(format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]))
 }
 

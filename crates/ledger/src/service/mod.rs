@@ -186,6 +186,21 @@ pub enum JoinedBy {
     Fingerprint,
 }
 
+impl JoinedBy {
+    /// Every way.
+    pub const ALL: [JoinedBy; 3] = [JoinedBy::Key, JoinedBy::Operation, JoinedBy::Fingerprint];
+
+    /// The word on the wire and in metrics.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            JoinedBy::Key => "key",
+            JoinedBy::Operation => "operation",
+            JoinedBy::Fingerprint => "fingerprint",
+        }
+    }
+}
+
 /// What a call is answered.
 #[derive(Clone, Debug)]
 pub enum Answer {
