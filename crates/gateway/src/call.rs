@@ -3,9 +3,10 @@
 use crate::answer;
 use crate::arguments::{KEY_ARGUMENT, without};
 use crate::catalog::Entry;
+use crate::context::Context;
 use crate::keys::{self, KeyTrouble};
 use crate::service::{Shared, complete, principal};
-use crate::tool::{BadArguments, Body, ReadContext, Tool, ToolSettings};
+use crate::tool::{BadArguments, Body, Tool, ToolSettings};
 use crate::view;
 use ledger::canonical::canonicalise_arguments;
 use ledger::store::Query;
@@ -15,7 +16,7 @@ use ledger::{
 use mcp::constants::meta;
 use mcp::error::RpcError;
 use mcp::json::{Raw, RawObject, quote};
-use mcp::server::{Delivery, Exchange, Outcome, Responder};
+use mcp::server::{Delivery, Exchange, Notifier, Outcome, Responder};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -68,14 +69,15 @@ async fn answer_call(
     // A tool that is not served has no figures of its own: names from outside must not fill the memory.
     let label = entry.as_ref().map_or_else(|| "(unknown)".to_owned(), |e| e.spec.canonical.to_string());
     if let Some(e) = &entry
-        && let Err(e) = e.header_params.check(&exchange.headers, parts.arguments.as_ref())
+        && let Err(e) = e.header_params.check(&exchange.caller.headers, parts.arguments.as_ref())
     {
         responder.finish(e);
         return (label, "refused");
     }
     if let Some(Body::Read(tool)) = entry.as_ref().map(|e| &e.body) {
         let entry = entry.as_ref().map(|e| e.as_ref());
-        let outcome = read(shared, exchange, entry, tool.as_ref(), parts.arguments).await;
+        let outcome =
+            read(shared, exchange, entry, tool.as_ref(), parts.arguments, responder.notifier()).await;
         responder.finish(outcome);
         return (label, "read");
     }
@@ -89,6 +91,7 @@ async fn read(
     entry: Option<&Entry>,
     tool: &dyn crate::tool::ReadTool,
     arguments: Option<RawObject>,
+    notifier: Notifier,
 ) -> Outcome {
     let arguments = arguments.unwrap_or_else(RawObject::empty);
     let info = (meta::SERVER_INFO, shared.server_info.as_str());
@@ -96,13 +99,17 @@ async fn read(
     let result = match checked {
         Ok(()) => {
             let timeout = entry.map_or(ledger::Millis::secs(60), |e| e.settings.policy.timeout);
-            tool.read(ReadContext {
-                principal: principal(exchange),
-                mode: shared.settings.mode.clone(),
-                arguments,
+            let mut context = Context::new(
+                principal(exchange),
+                shared.settings.mode.clone(),
                 timeout,
-            })
-            .await
+                shared.changes.clone(),
+                Some(notifier),
+            );
+            context.revision = Some(exchange.caller.revision);
+            context.capabilities =
+                exchange.meta.client_capabilities().object().unwrap_or_else(RawObject::empty);
+            tool.read(context, arguments).await
         }
         Err(e) => Err(e),
     };
@@ -185,7 +192,7 @@ async fn ledgered(
     let settings = entry.map(|e| e.settings.clone()).unwrap_or_default();
     let ours = entry.is_none_or(|e| e.key_is_ours);
     let key = match keys::find(
-        &exchange.headers,
+        &exchange.caller.headers,
         &exchange.meta,
         &parts.params,
         parts.arguments.as_ref(),

@@ -2,6 +2,8 @@
 //! catalog never changes; a reload makes a new one.
 
 use crate::arguments::{self, Schema, SchemaError};
+use crate::prompt::PromptEntry;
+use crate::resource::{ResourceEntry, TemplateEntry};
 use crate::tool::{Body, ToolSettings, ToolSpec};
 use ledger::Millis;
 use mcp::error::RpcError;
@@ -56,6 +58,19 @@ pub enum CatalogError {
     KeyFrom(String, String),
 }
 
+/// Everything that a server offers.
+#[derive(Default)]
+pub struct Offer {
+    /// Tools, in the order in which they are listed.
+    pub tools: Vec<(ToolSpec, ToolSettings, Body)>,
+    /// Resources, in the order in which they are listed.
+    pub resources: Vec<ResourceEntry>,
+    /// Templates, in the order in which they are listed and tried.
+    pub templates: Vec<TemplateEntry>,
+    /// Prompts, in the order in which they are listed.
+    pub prompts: Vec<PromptEntry>,
+}
+
 /// The list settings.
 #[derive(Clone, Debug)]
 pub struct ListSettings {
@@ -83,10 +98,7 @@ impl Catalog {
     ///
     /// # Errors
     /// [`CatalogError`] names the tool and what to change.
-    pub fn build(
-        tools: Vec<(ToolSpec, ToolSettings, Body)>,
-        lists: &ListSettings,
-    ) -> Result<Catalog, CatalogError> {
+    pub fn build(offer: Offer, lists: &ListSettings) -> Result<Catalog, CatalogError> {
         let mut c = Catalog {
             entries: Vec::new(),
             by_name: HashMap::new(),
@@ -94,7 +106,7 @@ impl Catalog {
             pages: Vec::new(),
             digest: [0; 32],
         };
-        for (spec, settings, body) in tools {
+        for (spec, settings, body) in offer.tools {
             c.add(spec, settings, body)?;
         }
         c.make_pages(lists);

@@ -2,7 +2,8 @@
 //! in the write that opens its operation, and what is resumed later is that recorded request.
 
 use crate::answer::raw;
-use crate::tool::{BadArguments, Body, ReadContext, ReadTool, Tool, ToolSettings, ToolSpec};
+use crate::context::Context;
+use crate::tool::{BadArguments, Body, ReadTool, Tool, ToolSettings, ToolSpec};
 use async_trait::async_trait;
 use ledger::{Attempt, Executor, Intent, Recovery, RunError, Stopped, StoreError, Strategy, ToolResult};
 use mcp::json::RawObject;
@@ -32,6 +33,8 @@ pub fn tool(
         description: method.description().to_owned(),
         input_schema: raw(method.input_schema()),
         output_schema: method.output_schema().map(raw),
+        icons: Vec::new(),
+        requires: None,
     };
     let body = match method.effect() {
         MethodEffect::Read => {
@@ -58,9 +61,9 @@ struct Reader {
 
 #[async_trait]
 impl ReadTool for Reader {
-    async fn read(&self, context: ReadContext) -> Result<ToolResult, BadArguments> {
+    async fn read(&self, context: Context, arguments: RawObject) -> Result<ToolResult, BadArguments> {
         let timeout = self.method.read_timeout().min(context.timeout);
-        let args = context.arguments.raw();
+        let args = arguments.raw();
         match self.executor.read(&self.method, args.as_str(), timeout).await {
             Err(e) => Err(BadArguments(e.to_string())),
             Ok(ReadOutcome::Answered(receipt)) => Ok(rendered(&receipt.keep())),

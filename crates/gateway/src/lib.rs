@@ -3,6 +3,8 @@
 //! `HTTP → era and headers → principal → policy → tool → fingerprint and key → ledger → provider → ledger → deliver`
 //!
 //! - [`tool`]: what a tool is, wherever it comes from; effects are caused only through an attempt;
+//! - [`resource`], [`prompt`]: what resources and prompts are; [`context`]: what a request brings to them;
+//! - [`changes`]: news of changes to whoever listens;
 //! - [`catalog`]: the tools that are served, their schemas and their lists, ready made;
 //! - [`http_tool`]: methods of HTTP APIs as tools; [`status`]: the built-in question "did it land?";
 //! - `keys`: the carriers of an idempotency key; `arguments`: what a call's arguments must be;
@@ -16,11 +18,16 @@ mod answer;
 mod arguments;
 mod call;
 pub mod catalog;
+pub mod changes;
+pub mod context;
 pub mod http_tool;
+pub mod icon;
 mod keys;
 pub mod metrics;
 pub mod operator;
 pub mod principal;
+pub mod prompt;
+pub mod resource;
 mod runner;
 pub mod service;
 pub mod status;
@@ -28,8 +35,11 @@ pub mod tool;
 pub mod view;
 
 pub use alerts::Alerting;
-pub use catalog::{Catalog, CatalogError};
+pub use catalog::{Catalog, CatalogError, Offer};
+pub use changes::{Change, Changes};
+pub use context::Context;
+pub use icon::Icon;
 pub use metrics::Metrics;
 pub use principal::{ApiKeys, AuthMode};
 pub use service::{Gateway, GatewayParts, GatewaySettings};
-pub use tool::{BadArguments, Body, ReadContext, ReadTool, Tool, ToolSettings, ToolSpec};
+pub use tool::{BadArguments, Body, ReadTool, Tool, ToolSettings, ToolSpec};

@@ -19,9 +19,10 @@
 use crate::answer;
 use crate::call::{self, Asked};
 use crate::catalog::Entry;
+use crate::context::Context;
 use crate::principal::ApiKeys;
 use crate::service::{Gateway, Shared};
-use crate::tool::{Body, ReadContext};
+use crate::tool::Body;
 use crate::view::{OperationView, payload};
 use axum::extract::{Path, Query as HttpQuery, State};
 use axum::response::{IntoResponse, Response};
@@ -274,13 +275,9 @@ async fn exec(State(c): State<Ctx>, Json(e): Json<Exec>) -> Answered {
             let arguments = arguments.unwrap_or_else(RawObject::empty);
             let bad = |e: crate::tool::BadArguments| usage(format!("the arguments don't fit: {e}"));
             entry.schema.check(&arguments).map_err(bad)?;
-            let context = ReadContext {
-                principal,
-                mode: s.settings.mode.clone(),
-                arguments,
-                timeout: entry.settings.policy.timeout,
-            };
-            let r = tool.read(context).await.map_err(bad)?;
+            let timeout = entry.settings.policy.timeout;
+            let context = Context::new(principal, s.settings.mode.clone(), timeout, s.changes.clone(), None);
+            let r = tool.read(context, arguments).await.map_err(bad)?;
             Ok(Json(json!({ "outcome": "result", "isError": r.is_error, "result": payload(&r.result) })))
         }
         Body::Mutating(tool) => {

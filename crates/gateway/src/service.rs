@@ -2,6 +2,7 @@
 
 use crate::call;
 use crate::catalog::Catalog;
+use crate::changes::Changes;
 use crate::metrics::Metrics;
 use crate::principal::{ANONYMOUS, Principal};
 use crate::runner::GatewayRunner;
@@ -59,6 +60,8 @@ pub struct GatewayParts {
     pub settings: GatewaySettings,
     /// Figures; the ledger's observer too.
     pub metrics: Arc<Metrics>,
+    /// News of changes.
+    pub changes: Changes,
 }
 
 pub(crate) struct Shared {
@@ -66,6 +69,7 @@ pub(crate) struct Shared {
     pub executor: Arc<dyn Executor>,
     pub settings: GatewaySettings,
     pub metrics: Arc<Metrics>,
+    pub changes: Changes,
     pub server_info: Raw,
     catalog: RwLock<Arc<Catalog>>,
     listeners: Mutex<Vec<Arc<Subscription>>>,
@@ -144,6 +148,7 @@ impl Gateway {
             executor: parts.executor,
             settings: parts.settings,
             metrics: parts.metrics,
+            changes: parts.changes,
             server_info,
             catalog: RwLock::new(Arc::new(parts.catalog)),
             listeners: Mutex::default(),
@@ -239,7 +244,7 @@ async fn metrics(State(s): State<Arc<Shared>>) -> impl IntoResponse {
 
 /// Who is asking.
 pub(crate) fn principal(exchange: &Exchange) -> Arc<str> {
-    exchange.extensions.get::<Principal>().map_or_else(|| ANONYMOUS.into(), |p| p.0.clone())
+    exchange.caller.extensions.get::<Principal>().map_or_else(|| ANONYMOUS.into(), |p| p.0.clone())
 }
 
 impl Service for Gateway {

@@ -1,11 +1,12 @@
 //! The built-in tool `operation_status`: did it land?
 
-use crate::tool::{BadArguments, Body, ReadContext, ReadTool, ToolSettings, ToolSpec};
+use crate::context::Context;
+use crate::tool::{BadArguments, Body, ReadTool, ToolSettings, ToolSpec};
 use crate::view;
 use async_trait::async_trait;
 use ledger::store::Query;
 use ledger::{Ledger, OperationId, ToolResult};
-use mcp::json::{Limits, Raw};
+use mcp::json::{Limits, Raw, RawObject};
 use serde_json::json;
 use std::sync::Arc;
 
@@ -23,16 +24,18 @@ pub fn tool(ledger: Arc<Ledger>) -> (ToolSpec, ToolSettings, Body) {
         description: "Tells whether an earlier call that changed something took effect: by operation id, or your most recent operations. Use it after a lost or unclear answer instead of repeating the call.".into(),
         input_schema: Raw::parse(SCHEMA, &Limits::default()).unwrap_or_else(|_| Raw::string("")),
         output_schema: None,
+        icons: Vec::new(),
+        requires: None,
     };
     (spec, ToolSettings::default(), Body::Read(Arc::new(Status(ledger))))
 }
 
 #[async_trait]
 impl ReadTool for Status {
-    async fn read(&self, context: ReadContext) -> Result<ToolResult, BadArguments> {
+    async fn read(&self, context: Context, arguments: RawObject) -> Result<ToolResult, BadArguments> {
         let unavailable =
             |_| BadArguments("the ledger can't be read at the moment; ask again a little later".into());
-        let body = match context.arguments.get("id").as_ref().and_then(|v| v.as_string()) {
+        let body = match arguments.get("id").as_ref().and_then(|v| v.as_string()) {
             Some(id) => {
                 let found = match id.parse::<OperationId>() {
                     Ok(id) => self.0.status(&context.principal, id).await.map_err(unavailable)?,
@@ -46,12 +49,8 @@ impl ReadTool for Status {
                 }
             }
             None => {
-                let limit = context
-                    .arguments
-                    .get("limit")
-                    .and_then(|v| v.as_str().parse().ok())
-                    .unwrap_or(10usize)
-                    .min(50);
+                let limit =
+                    arguments.get("limit").and_then(|v| v.as_str().parse().ok()).unwrap_or(10usize).min(50);
                 let query =
                     Query { principal: Some(context.principal.to_string()), limit, ..Query::default() };
                 let ops = self.0.list(&query).await.map_err(unavailable)?;

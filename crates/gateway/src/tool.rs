@@ -1,6 +1,8 @@
 //! What a tool is. A tool that reads gets no attempt, so it can't cause an effect; one that changes the world
 //! gets nothing but its attempt, so it can't cause one behind the ledger's back.
 
+use crate::context::Context;
+use crate::icon::Icon;
 use async_trait::async_trait;
 use ledger::{Attempt, Intent, Millis, OperationPolicy, RunError, ToolResult, Unkeyed};
 use mcp::json::{Raw, RawObject};
@@ -26,6 +28,11 @@ pub struct ToolSpec {
     pub input_schema: Raw,
     /// JSON Schema of its structured result, if it promises one.
     pub output_schema: Option<Raw>,
+    /// Images.
+    pub icons: Vec<Icon>,
+    /// Client capabilities without which it can't work, in the shape of `ClientCapabilities`, such as
+    /// `{"sampling":{}}`: a call without them is refused with -32021 before anything runs.
+    pub requires: Option<Raw>,
 }
 
 /// What the operator decided about a tool, every default resolved.
@@ -73,24 +80,11 @@ pub trait Tool: Send + Sync + 'static {
     fn safety(&self) -> serde_json::Value;
 }
 
-/// What a reading tool gets.
-#[derive(Clone, Debug)]
-pub struct ReadContext {
-    /// Who asks.
-    pub principal: Arc<str>,
-    /// `sandbox` or `production`.
-    pub mode: Arc<str>,
-    /// With what.
-    pub arguments: RawObject,
-    /// How long it may take.
-    pub timeout: Millis,
-}
-
 /// A tool that only reads: it runs without the ledger, as often as it is called.
 #[async_trait]
 pub trait ReadTool: Send + Sync + 'static {
-    /// Reads.
-    async fn read(&self, context: ReadContext) -> Result<ToolResult, BadArguments>;
+    /// Reads. `arguments` fit the input schema.
+    async fn read(&self, context: Context, arguments: RawObject) -> Result<ToolResult, BadArguments>;
     /// How it is called, for operators.
     fn safety(&self) -> serde_json::Value {
         serde_json::json!({ "effect": "read", "retry": "safe: it changes nothing" })

@@ -4,7 +4,7 @@
 use counterfoil_gateway as gateway;
 use gateway::catalog::ListSettings;
 use gateway::service::server_info;
-use gateway::{ApiKeys, Catalog, Gateway, GatewayParts, GatewaySettings, Metrics, ToolSettings};
+use gateway::{ApiKeys, Catalog, Gateway, GatewayParts, GatewaySettings, Metrics, Offer, ToolSettings};
 use http::{HeaderMap, HeaderValue};
 use ledger::memory::MemoryStore;
 use ledger::store::{ApiKey, Attention};
@@ -49,7 +49,7 @@ fn catalog(
     }
     tools.push(gateway::status::tool(ledger.clone()));
     Catalog::build(
-        tools,
+        Offer { tools, ..Offer::default() },
         &ListSettings { ttl: Millis::secs(300), public: true, server_info: server_info("test", "1") },
     )
     .unwrap()
@@ -87,8 +87,14 @@ async fn world(tune: &dyn Fn(&str, &mut ToolSettings), auth: bool) -> World {
         retention_ms: 604_800_000,
         max_in_flight: 100,
     };
-    let gateway =
-        Gateway::new(GatewayParts { ledger, catalog, executor: executor.clone(), settings, metrics });
+    let gateway = Gateway::new(GatewayParts {
+        ledger,
+        catalog,
+        executor: executor.clone(),
+        settings,
+        metrics,
+        changes: gateway::Changes::default(),
+    });
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addr = listener.local_addr().unwrap();
     let stop = CancellationToken::new();

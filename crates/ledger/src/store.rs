@@ -214,6 +214,44 @@ pub struct StoreStats {
     pub schema: u32,
 }
 
+/// A session of a legacy client: what it said once and asked for since. It proves nothing: the principal is checked with
+/// every request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Session {
+    /// Random, 128 bits or more.
+    pub id: String,
+    /// Whose it is.
+    pub principal: String,
+    /// The protocol revision agreed on.
+    pub revision: String,
+    /// What the client said of itself, JSON text.
+    pub client: String,
+    /// Lowest level of log messages wanted.
+    pub log_level: Option<String>,
+    /// URIs of resources whose changes are wanted; sorted, each once.
+    pub subscriptions: Vec<String>,
+    /// When it was opened.
+    pub opened_at: Time,
+    /// When it was last used, give or take the pause between two marks.
+    pub used_at: Time,
+}
+
+/// A change of a session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SessionChange {
+    /// It was used now.
+    Used,
+    /// Log messages of this level and above are wanted.
+    LogLevel(String),
+    /// Changes of this resource are wanted; beyond [`MAX_SUBSCRIPTIONS`] nothing changes.
+    Subscribe(String),
+    /// They are no longer wanted.
+    Unsubscribe(String),
+}
+
+/// The most subscriptions that a session holds.
+pub const MAX_SUBSCRIPTIONS: usize = 256;
+
 /// The database under a ledger.
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
@@ -276,6 +314,27 @@ pub trait Store: Send + Sync + 'static {
     async fn put_api_key(&self, key: ApiKey) -> Result<(), StoreError>;
     /// All API keys.
     async fn api_keys(&self) -> Result<Vec<ApiKey>, StoreError>;
+
+    /// Keeps a new session.
+    async fn open_session(&self, _session: Session) -> Result<(), StoreError> {
+        Err(StoreError::Unavailable("sessions are not kept in this store".into()))
+    }
+    /// The session with this id, whoever asks: the caller checks the principal.
+    async fn session(&self, _id: &str) -> Result<Option<Session>, StoreError> {
+        Err(StoreError::Unavailable("sessions are not kept in this store".into()))
+    }
+    /// Changes a session, atomically with other changes of it, and gives it as it is then; `None` if it isn't there.
+    async fn change_session(&self, _id: &str, _change: SessionChange) -> Result<Option<Session>, StoreError> {
+        Err(StoreError::Unavailable("sessions are not kept in this store".into()))
+    }
+    /// Ends a session; `false` if it wasn't there.
+    async fn end_session(&self, _id: &str) -> Result<bool, StoreError> {
+        Err(StoreError::Unavailable("sessions are not kept in this store".into()))
+    }
+    /// Removes up to `limit` sessions that were last used before `unused_since`. Returns how many went.
+    async fn prune_sessions(&self, _unused_since: Time, _limit: usize) -> Result<usize, StoreError> {
+        Ok(0)
+    }
 
     /// Figures about the store.
     fn stats(&self) -> StoreStats;

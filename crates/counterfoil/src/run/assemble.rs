@@ -2,7 +2,7 @@
 
 use crate::config::{At, Config, ConfigError, Problem, Set, ToolConfig, nearest, read_file};
 use gateway::catalog::ListSettings;
-use gateway::{Body, Catalog, CatalogError, ToolSettings, ToolSpec, http_tool, status};
+use gateway::{Body, Catalog, CatalogError, Offer, ToolSettings, ToolSpec, http_tool, status};
 use ledger::{Ledger, OperationPolicy};
 use provider::{ConfigCredentials, Format, HttpExecutor, Integration, Method, MethodEffect, Overrides};
 use std::net::SocketAddr;
@@ -89,7 +89,7 @@ pub(crate) fn catalog(
         public: config.auth == crate::config::Auth::None,
         server_info: gateway::service::server_info(&config.server.name, env!("CARGO_PKG_VERSION")),
     };
-    let catalog = Catalog::build(tools, &lists)
+    let catalog = Catalog::build(Offer { tools, ..Offer::default() }, &lists)
         .map_err(|e| ConfigError { problems: vec![from_catalog(config, &e)] })?;
     Ok(Assembled { catalog })
 }

@@ -118,8 +118,14 @@ impl Core {
         let settings = settings(&config);
         let Assembled { catalog, .. } = assemble::catalog(&config, &loaded, &ledger)?;
         let origins = Origins::new(origins::of(&config, &loaded));
-        let gateway =
-            Gateway::new(GatewayParts { ledger, catalog, executor: executor.clone(), settings, metrics });
+        let gateway = Gateway::new(GatewayParts {
+            ledger,
+            catalog,
+            executor: executor.clone(),
+            settings,
+            metrics,
+            changes: gateway::Changes::default(),
+        });
         let api_keys = Arc::new(ApiKeys::new(store));
         let operator = gateway::operator::router(&gateway, api_keys.clone()).merge(origins.router());
         let mut core = Core {

@@ -18,12 +18,13 @@ use http_body_util::BodyExt;
 use super::body::{Handover, Single, Stream};
 use super::channel::{Channel, First};
 use super::connection::{Connection, Flushes};
-use super::{Endpoint, Exchange, HttpConfig, HttpRefusal, Outcome, Responder, Service};
+use super::{Caller, Endpoint, Exchange, HttpConfig, HttpRefusal, Outcome, Responder, Service, Transport};
 use crate::constants::{header, method};
 use crate::error::RpcError;
 use crate::json::Limits;
 use crate::message::{self, Id, Message, Request};
 use crate::modern;
+use crate::revision::Revision;
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
@@ -124,7 +125,15 @@ async fn serve<S: Service>(
     let connection = parts.extensions.get::<Connection>();
     let peer = connection.map(|c| c.peer);
     let flushes = connection.map(|c| c.flushes.clone());
-    let exchange = Exchange { request, meta, headers: parts.headers, extensions: parts.extensions, peer };
+    let caller = Caller {
+        revision: Revision::V2026_07_28,
+        transport: Transport::Http,
+        headers: parts.headers,
+        extensions: parts.extensions,
+        peer,
+        session: None,
+    };
+    let exchange = Exchange { request, meta, caller };
 
     match catch_unwind(AssertUnwindSafe(|| endpoint.service.ready(&exchange))) {
         Ok(Some(outcome)) => {

@@ -1,5 +1,5 @@
-//! The server side of Streamable HTTP, revision 2026-07-28: one endpoint, one POST per request, answered by one JSON
-//! body or by an event stream that ends with the response.
+//! The server side: Streamable HTTP (one endpoint, one POST per request, answered by one JSON body or by an event
+//! stream that ends with the response) and lines (one message a line), each for both eras.
 //!
 //! Promises: an admitted request is always answered, by -32603 if the service panics or forgets to; a client that
 //! goes away never stops the work, it is only told ([`Notifier::gone`]); who answers learns whether the answer was
@@ -29,27 +29,92 @@ pub use responder::{Delivering, Delivery, Notifier, Outcome, Responder, Subscrip
 pub use serve::{ServeLimits, serve};
 
 use crate::error::{Error, RpcError};
-use crate::message::Request;
-use crate::meta::RequestMeta;
+use crate::json::{Raw, RawObject};
+use crate::message::{Notification, Request};
+use crate::meta::{LogLevel, RequestMeta};
 use crate::origin::HostPolicy;
+use crate::revision::{Eras, Revision};
 
 /// Called between the two halves of an answer that names an operation; for crash tests only.
 #[cfg(feature = "failpoints")]
 pub static MID_REPLY: std::sync::OnceLock<fn()> = std::sync::OnceLock::new();
+
+/// What carried a message here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Transport {
+    /// Streamable HTTP.
+    Http,
+    /// One message a line, over stdio or a socket.
+    Lines,
+}
+
+/// Where a message comes from.
+#[derive(Debug, Clone)]
+pub struct Caller {
+    /// The revision the message is written in.
+    pub revision: Revision,
+    /// What carried it.
+    pub transport: Transport,
+    /// The HTTP headers, for keys and mirrored arguments carried there; empty over lines.
+    pub headers: HeaderMap,
+    /// What the [`Authenticator`] put in, such as the principal.
+    pub extensions: Extensions,
+    /// The other end of the connection, if served by [`serve`].
+    pub peer: Option<SocketAddr>,
+    /// Legacy era: the session it names. Over HTTP that is what the client claims, until [`Service::client`] has
+    /// found it; over lines it is what [`Service::initialize`] gave this connection. Always `None` in the modern era.
+    pub session: Option<Arc<str>>,
+}
 
 /// An admitted request: its headers agree with its body, its revision is served.
 #[derive(Debug)]
 pub struct Exchange {
     /// Id, method and parameters.
     pub request: Request,
-    /// Its `_meta`.
+    /// Its `_meta`; in the legacy era with what the session knows of the client.
     pub meta: RequestMeta,
-    /// The HTTP headers, for keys and mirrored arguments carried there.
-    pub headers: HeaderMap,
-    /// What the [`Authenticator`] put in, such as the principal.
-    pub extensions: Extensions,
-    /// The other end of the connection, if served by [`serve`].
-    pub peer: Option<SocketAddr>,
+    /// Where it comes from.
+    pub caller: Caller,
+}
+
+/// What a client says when it opens the legacy era.
+#[derive(Debug, Clone)]
+pub struct Opening {
+    /// `clientInfo`, if it is an object.
+    pub client_info: Option<Raw>,
+    /// `capabilities`; `{}` if left out.
+    pub capabilities: Raw,
+}
+
+/// The answer to an opening. `protocolVersion` is added by the wire.
+#[derive(Debug, Clone)]
+pub struct Opened {
+    /// The `InitializeResult` object without `protocolVersion`.
+    pub result: Raw,
+    /// The session, if one was opened: 1 to 255 visible ASCII characters, sent as `Mcp-Session-Id` over HTTP.
+    pub session: Option<String>,
+}
+
+/// What is known of a legacy client beyond its request.
+#[derive(Debug, Clone)]
+pub struct Client {
+    /// `clientInfo`.
+    pub info: Option<Raw>,
+    /// `capabilities`.
+    pub capabilities: Raw,
+    /// Lowest level of log messages wanted.
+    pub log_level: Option<LogLevel>,
+}
+
+/// Why a session can't be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SessionRefusal {
+    /// It isn't there, or not this caller's (the two can't be told apart): HTTP 404.
+    Unknown,
+    /// No sessions are kept here, so none can be ended: HTTP 405.
+    None,
+    /// It can't be looked up at the moment: HTTP 503.
+    Unavailable,
 }
 
 /// What answers requests.
@@ -62,6 +127,62 @@ pub trait Service: Send + Sync + 'static {
 
     /// Answers through the responder. Runs to its end whether the client stays or not.
     fn call(self: Arc<Self>, exchange: Exchange, responder: Responder) -> impl Future<Output = ()> + Send;
+
+    /// Legacy era: `initialize`. Over lines a session must be opened, since the connection is one.
+    ///
+    /// # Errors
+    /// The refusal that is sent.
+    fn initialize(
+        self: Arc<Self>,
+        _caller: Caller,
+        _opening: Opening,
+    ) -> impl Future<Output = Result<Opened, RpcError>> + Send {
+        std::future::ready(Err(RpcError::method_not_found(crate::constants::method::INITIALIZE)))
+    }
+
+    /// Legacy era: what is known of the client. Asked before each request, notification and stream, so it must be
+    /// cheap. With [`Caller::session`] the session is looked up and must be the caller's; without one, this says what
+    /// holds for a client that nothing is known of.
+    ///
+    /// # Errors
+    /// The session can't be used.
+    fn client(&self, _caller: &Caller) -> impl Future<Output = Result<Client, SessionRefusal>> + Send {
+        std::future::ready(Ok(Client::default()))
+    }
+
+    /// Legacy era: the client ends its session (HTTP DELETE, or the end of its lines).
+    ///
+    /// # Errors
+    /// The session can't be used.
+    fn end_session(&self, _caller: &Caller) -> impl Future<Output = Result<(), SessionRefusal>> + Send {
+        std::future::ready(Err(SessionRefusal::None))
+    }
+
+    /// Legacy era: the client opened its stream for messages outside of requests (HTTP GET; over lines at once after
+    /// `initialize`). Feed it until it [ends](Subscription::ended).
+    fn stream(self: Arc<Self>, _caller: Caller, _stream: Subscription) -> impl Future<Output = ()> + Send {
+        std::future::ready(())
+    }
+
+    /// A notification of the client. `notifications/cancelled` never comes here: the wire acts on it.
+    fn notified(
+        self: Arc<Self>,
+        _caller: Caller,
+        _notification: Notification,
+    ) -> impl Future<Output = ()> + Send {
+        std::future::ready(())
+    }
+
+    /// Who is asking, in one word, so that one caller's cancellation never ends another's call.
+    fn identity(&self, _caller: &Caller) -> Arc<str> {
+        Arc::from("")
+    }
+}
+
+impl Default for Client {
+    fn default() -> Self {
+        Client { info: None, capabilities: RawObject::empty().raw(), log_level: None }
+    }
 }
 
 /// A request refused at the door, before its body was read.
@@ -116,6 +237,12 @@ pub struct HttpConfig {
     pub large_result: usize,
     /// Notifications that may wait for a slow reader; a listen stream that falls further behind is ended.
     pub queue: usize,
+    /// Which eras are served.
+    pub eras: Eras,
+    /// Which eras are served under certain `Host` names (lower case, without port) instead of `eras`.
+    pub eras_by_host: Vec<(String, Eras)>,
+    /// A `Mcp-Session-Id` that a platform in front of this server minted is taken as it is: it names no session here.
+    pub platform_sessions: bool,
     /// Who is asking; `None` asks nobody.
     pub authenticator: Option<Arc<dyn Authenticator>>,
     /// Cancelled when the server shuts down: open listen streams end with their final result.
@@ -141,6 +268,9 @@ impl Default for HttpConfig {
             keep_alive: Duration::from_secs(15),
             large_result: 1 << 20,
             queue: 64,
+            eras: Eras::Both,
+            eras_by_host: Vec::new(),
+            platform_sessions: false,
             authenticator: None,
             shutdown: CancellationToken::new(),
             drain: Duration::from_secs(25),

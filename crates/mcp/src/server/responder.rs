@@ -37,6 +37,18 @@ impl WireResult {
         WireResult(object.with_meta(meta, &[("resultType", &quote(result_type))]).single_line())
     }
 
+    /// A result of the legacy era, which knows no `resultType`: adds members of `_meta` only.
+    ///
+    /// # Errors
+    /// [`JsonError`] if `object` isn't a JSON object.
+    pub fn legacy(object: &Raw, meta: &[(&str, &str)]) -> Result<WireResult, JsonError> {
+        let object = object.object().ok_or(JsonError { flaw: Flaw::NotObject, offset: 0 })?;
+        if meta.is_empty() {
+            return Ok(WireResult(object.raw().single_line()));
+        }
+        Ok(WireResult(object.with_meta(meta, &[]).single_line()))
+    }
+
     /// A result of type `complete`.
     ///
     /// # Errors

@@ -89,7 +89,7 @@ impl Service for Moods {
             "echo" => {
                 let schema = raw(r#"{"properties":{"region":{"type":"string","x-mcp-header":"Region"}}}"#);
                 let mirrored = mcp::headers::HeaderParams::of_schema(&schema).unwrap();
-                if let Err(error) = mirrored.check(&exchange.headers, arguments.object().as_ref()) {
+                if let Err(error) = mirrored.check(&exchange.caller.headers, arguments.object().as_ref()) {
                     responder.finish(error);
                     return;
                 }

@@ -1,0 +1,78 @@
+//! What a request brings to a tool that reads, a resource or a prompt: who asks, in which revision, with which
+//! capabilities, and the ways to speak while it is worked on.
+
+use crate::changes::Changes;
+use ledger::Millis;
+use mcp::Revision;
+use mcp::json::{Raw, RawObject};
+use mcp::meta::LogLevel;
+use mcp::server::Notifier;
+use std::sync::Arc;
+
+/// See the module. Cheap to clone.
+#[derive(Clone)]
+pub struct Context {
+    /// Who asks.
+    pub principal: Arc<str>,
+    /// `sandbox` or `production`.
+    pub mode: Arc<str>,
+    /// How long it may take.
+    pub timeout: Millis,
+    /// The revision it is asked in; `None` from the shell.
+    pub revision: Option<Revision>,
+    /// `ClientCapabilities` as declared; `{}` if nothing is known.
+    pub capabilities: RawObject,
+    /// Tells listeners that something changed.
+    pub changes: Changes,
+    notifier: Option<Notifier>,
+}
+
+impl Context {
+    /// The context of a request; without a notifier nobody hears progress and log messages.
+    #[must_use]
+    pub fn new(
+        principal: Arc<str>,
+        mode: Arc<str>,
+        timeout: Millis,
+        changes: Changes,
+        notifier: Option<Notifier>,
+    ) -> Context {
+        Context {
+            principal,
+            mode,
+            timeout,
+            revision: None,
+            capabilities: RawObject::empty(),
+            changes,
+            notifier,
+        }
+    }
+
+    /// Whether the client declared a capability, such as `sampling`.
+    #[must_use]
+    pub fn has(&self, capability: &str) -> bool {
+        self.capabilities.get(capability).is_some_and(|c| !c.is_null())
+    }
+
+    /// Tells the client how far the request is, if it asked to be told. `done` must increase.
+    pub fn progress(&self, done: f64, total: Option<f64>, message: Option<&str>) {
+        if let Some(n) = &self.notifier {
+            n.progress(done, total, message);
+        }
+    }
+
+    /// Sends a log message, if the client asked for messages of this level. It must hold no secrets.
+    pub fn log(&self, level: LogLevel, logger: Option<&str>, data: &Raw) {
+        if let Some(n) = &self.notifier {
+            n.log(level, logger, data);
+        }
+    }
+
+    /// Resolves when the client gave up.
+    pub async fn gone(&self) {
+        match &self.notifier {
+            Some(n) => n.gone().await,
+            None => std::future::pending().await,
+        }
+    }
+}
