@@ -14,7 +14,7 @@
 //!
 //! Modules: `files` (directory, lock, disk space), `schema` (settings, tables, migrations), `clock`, `record`
 //! (a record as a row), `queue` and `writer` (the group commit), `apply` (one write inside a transaction),
-//! `read` (the readers).
+//! `sessions` (what is kept of legacy clients), `read` (the readers).
 
 mod apply;
 mod clock;
@@ -25,6 +25,7 @@ mod queue;
 mod read;
 mod record;
 mod schema;
+mod sessions;
 mod store;
 mod writer;
 

@@ -4,7 +4,8 @@
 //! are dropped, as a crash would drop them.
 
 use crate::record::Change;
-use ledger::store::{ApiKey, Committed, StoreError};
+use crate::sessions;
+use ledger::store::{ApiKey, Committed, Session, StoreError};
 use ledger::words::{Millis, Time};
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -30,6 +31,7 @@ pub(crate) enum Work {
         limit: usize,
     },
     ApiKey(ApiKey),
+    Session(sessions::Work),
     /// Answered when everything before it is durable.
     Flush,
     /// The last one.
@@ -40,6 +42,8 @@ pub(crate) enum Work {
 pub(crate) enum Answer {
     Committed(Committed),
     Pruned { records: usize, tombstones: usize },
+    Session(Option<Box<Session>>),
+    SessionsGone(usize),
     Done,
 }
 
@@ -161,9 +165,11 @@ impl Queue {
         {
             // A lazy write is one that nobody waits for; closing has to be urgent without an answer too.
             q.urgent -= usize::from(job.answer.is_some() || matches!(job.work, Work::Close));
-            if let Work::Write(c) = &job.work {
-                bytes += c.bytes();
-            }
+            bytes += match &job.work {
+                Work::Write(c) => c.bytes(),
+                Work::Session(s) => s.bytes(),
+                _ => 0,
+            };
             let last = matches!(job.work, Work::Close);
             batch.push(job);
             if last {

@@ -4,9 +4,9 @@
 //! another thread would cost more than they do. Only lists, which may have to scan, go elsewhere.
 
 use crate::record::{decode, delivery_of_word, execution_of_word, id_bytes};
-use crate::{describe, schema};
+use crate::{describe, schema, sessions};
 use ledger::operation::Operation;
-use ledger::store::{ApiKey, BlobKind, Found, Query, StoreError, Tombstone};
+use ledger::store::{ApiKey, BlobKind, Found, Query, Session, StoreError, Tombstone};
 use ledger::words::{Epoch, KeyHash, OperationId, SlotHash, Time};
 use rusqlite::{Connection, OptionalExtension as _, Row, ToSql, params};
 use std::collections::HashSet;
@@ -235,6 +235,10 @@ impl Readers {
             .iter()
             .map(|t| serde_json::from_str(t).map_err(|_| StoreError::Damaged("an API key".into())))
             .collect()
+    }
+
+    pub fn session(&self, id: &str) -> Result<Option<Session>, StoreError> {
+        self.with(|db| sessions::find(db, id))
     }
 }
 

@@ -3,7 +3,8 @@
 //! A record is a narrow row with the columns that are searched, and the record itself as JSON; payloads are
 //! appended to a table of their own, so that an update of a record moves none of them. The slot and key
 //! indexes are the only ones at random places; everything else grows at its end or stays small (the partial
-//! indexes hold only what wants attention, waits for a person, or has ended).
+//! indexes hold only what wants attention, waits for a person, or has ended). A session's subscriptions are rows of
+//! their own, so that marking its use moves none of them.
 
 use crate::OpenError;
 use crate::record::Counters;
@@ -20,7 +21,7 @@ use std::time::Duration;
 const APPLICATION: i32 = 0x4346_4c31;
 
 /// Each entry lifts the schema by one. Entries never change once released.
-const MIGRATIONS: [&str; 1] = ["
+const MIGRATIONS: [&str; 2] = ["
 CREATE TABLE meta (
   one INTEGER PRIMARY KEY CHECK (one = 1),
   name TEXT NOT NULL,
@@ -67,6 +68,20 @@ CREATE TABLE tombstone (id BLOB PRIMARY KEY, key_hash BLOB, at INTEGER NOT NULL,
 CREATE UNIQUE INDEX tombstone_key ON tombstone (key_hash) WHERE key_hash IS NOT NULL;
 CREATE INDEX tombstone_at ON tombstone (at);
 CREATE TABLE api_key (id TEXT PRIMARY KEY, record TEXT NOT NULL) STRICT, WITHOUT ROWID;
+", "
+CREATE TABLE session (
+  seq INTEGER PRIMARY KEY,
+  id TEXT NOT NULL,
+  principal TEXT NOT NULL,
+  revision TEXT NOT NULL,
+  log_level TEXT,
+  opened_at INTEGER NOT NULL,
+  used_at INTEGER NOT NULL,
+  client TEXT NOT NULL
+) STRICT;
+CREATE UNIQUE INDEX session_id ON session (id);
+CREATE INDEX session_used ON session (used_at);
+CREATE TABLE session_uri (session_seq INTEGER NOT NULL, uri TEXT NOT NULL, PRIMARY KEY (session_seq, uri)) STRICT, WITHOUT ROWID;
 "];
 
 /// The newest schema this program knows.

@@ -6,14 +6,15 @@ use crate::files::{self, Disk};
 use crate::queue::{Answer, Answered, Queue, Stopped, Work};
 use crate::read::Readers;
 use crate::record::{Change, Counters};
+use crate::sessions;
 use crate::writer::{Figures, Writer};
 use crate::{Config, OpenError, schema};
 use async_trait::async_trait;
 use ledger::Env;
 use ledger::operation::Operation;
 use ledger::store::{
-    ApiKey, Attention, BlobKind, Committed, Counts, Found, Identity, Query, Store, StoreError, StoreStats,
-    Write,
+    ApiKey, Attention, BlobKind, Committed, Counts, Found, Identity, Query, Session, SessionChange, Store,
+    StoreError, StoreStats, Write,
 };
 use ledger::words::{Epoch, KeyHash, Millis, OperationId, SlotHash, Time};
 use rusqlite::Connection;
@@ -356,6 +357,46 @@ impl Store for SqliteStore {
     }
     async fn api_keys(&self) -> Result<Vec<ApiKey>, StoreError> {
         self.shared.usable()?.readers.api_keys()
+    }
+
+    async fn open_session(&self, session: Session) -> Result<(), StoreError> {
+        let shared = self.shared.usable()?;
+        let session = session.bounded()?;
+        if shared.disk.is_low() {
+            return Err(StoreError::Unavailable(sessions::DISK_LOW.into()));
+        }
+        shared.ask(Work::Session(sessions::Work::Open(session))).await.map(|_| ())
+    }
+    async fn session(&self, id: &str) -> Result<Option<Session>, StoreError> {
+        self.shared.usable()?.readers.session(id)
+    }
+    async fn change_session(&self, id: &str, change: SessionChange) -> Result<Option<Session>, StoreError> {
+        let work = sessions::Work::Change(id.to_owned(), change.bounded()?);
+        match self.shared.usable()?.ask(Work::Session(work)).await? {
+            Answer::Session(session) => Ok(session.map(|s| *s)),
+            _ => Err(mixed_up()),
+        }
+    }
+    async fn end_session(&self, id: &str) -> Result<bool, StoreError> {
+        match self.shared.usable()?.ask(Work::Session(sessions::Work::End(id.to_owned()))).await? {
+            Answer::SessionsGone(n) => Ok(n > 0),
+            _ => Err(mixed_up()),
+        }
+    }
+    async fn prune_sessions(&self, unused_since: Time, limit: usize) -> Result<usize, StoreError> {
+        let shared = self.shared.usable()?;
+        let mut pruned = 0;
+        loop {
+            let step = PRUNE_STEP.min(limit - pruned);
+            let work = sessions::Work::Prune { unused_since, limit: step };
+            let Answer::SessionsGone(n) = shared.ask(Work::Session(work)).await? else {
+                return Err(mixed_up());
+            };
+            pruned += n;
+            if n < step || pruned == limit {
+                return Ok(pruned);
+            }
+        }
     }
 
     fn stats(&self) -> StoreStats {

@@ -7,6 +7,7 @@ use crate::apply;
 use crate::describe;
 use crate::queue::{Answer, Answered, Job, Work};
 use crate::record::Counters;
+use crate::sessions;
 use crate::store::Shared;
 use ledger::store::{StoreError, StoreStats};
 use ledger::words::Time;
@@ -265,6 +266,11 @@ impl Writer {
                         .execute(params![key.id, text])?;
                     changed = true;
                     Ok(Answer::Done)
+                }
+                Work::Session(work) => {
+                    let (answer, did) = sessions::apply(db, work, creations, self.shared.clock.now())?;
+                    changed |= did;
+                    answer
                 }
                 Work::Flush | Work::Close => Ok(Answer::Done),
             });

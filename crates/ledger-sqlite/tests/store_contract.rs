@@ -15,10 +15,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 fn memory() -> Made {
-    Made {
-        store: Arc::new(MemoryStore::new(Arc::new(SystemEnv), T0, Attention::default())),
-        keep: Box::new(()),
-    }
+    let store = Arc::new(MemoryStore::new(Arc::new(SystemEnv), T0, Attention::default()));
+    let again = store.clone();
+    Made { store, keep: Box::new(()), restart: Box::new(move || Arc::new(again.restart())) }
 }
 
 /// In memory-backed files where there are any: these tests are about answers, not about disks.
@@ -26,8 +25,10 @@ fn sqlite() -> Made {
     let shm = std::path::Path::new("/dev/shm");
     let dir = if shm.is_dir() { tempfile::tempdir_in(shm) } else { tempfile::tempdir() }.unwrap();
     let config = Config { ballast: 0, min_free: 0, ..Config::new(dir.path().join("ledger.db"), "test") };
-    let store = SqliteStore::open(config, Arc::new(SystemEnv), Arc::new(|why| panic!("{why}"))).unwrap();
-    Made { store, keep: Box::new(dir) }
+    let open =
+        |config| SqliteStore::open(config, Arc::new(SystemEnv), Arc::new(|why| panic!("{why}"))).unwrap();
+    let store = open(config.clone());
+    Made { store, keep: Box::new(dir), restart: Box::new(move || open(config)) }
 }
 
 suite!(in_memory, super::memory);

@@ -5,8 +5,9 @@ use crate::env::Env;
 use crate::keys::Secret;
 use crate::operation::Operation;
 use crate::store::{
-    ApiKey, Attention, Blob, BlobKind, Committed, Counts, Found, Identity, Query, SlotWrite, Store,
-    StoreError, StoreStats, Tombstone, Write, key_hash_of, slot_hash_of,
+    ApiKey, Attention, Blob, BlobKind, Committed, Counts, Found, Identity, MAX_SUBSCRIPTIONS, Query,
+    SESSION_TAKEN, Session, SessionChange, SlotWrite, Store, StoreError, StoreStats, Tombstone, Write,
+    key_hash_of, slot_hash_of,
 };
 use crate::words::{Epoch, KeyHash, Millis, OperationId, SlotHash, Time};
 use async_trait::async_trait;
@@ -22,6 +23,7 @@ struct State {
     slots: HashMap<SlotHash, OperationId>,
     graves: BTreeMap<OperationId, (Tombstone, Option<KeyHash>)>,
     api_keys: BTreeMap<String, ApiKey>,
+    sessions: BTreeMap<String, Session>,
     stats: StoreStats,
 }
 
@@ -265,6 +267,50 @@ impl Store for MemoryStore {
     }
     async fn api_keys(&self) -> Result<Vec<ApiKey>, StoreError> {
         Ok(self.state().api_keys.values().cloned().collect())
+    }
+    async fn open_session(&self, session: Session) -> Result<(), StoreError> {
+        let session = session.bounded()?;
+        let mut s = self.state();
+        if s.sessions.contains_key(&session.id) {
+            return Err(StoreError::Unavailable(SESSION_TAKEN.into()));
+        }
+        s.sessions.insert(session.id.clone(), session);
+        Ok(())
+    }
+    async fn session(&self, id: &str) -> Result<Option<Session>, StoreError> {
+        Ok(self.state().sessions.get(id).cloned())
+    }
+    async fn change_session(&self, id: &str, change: SessionChange) -> Result<Option<Session>, StoreError> {
+        let (change, now) = (change.bounded()?, self.now());
+        let mut s = self.state();
+        let Some(session) = s.sessions.get_mut(id) else { return Ok(None) };
+        match change {
+            SessionChange::Used => session.used_at = now,
+            SessionChange::LogLevel(level) => session.log_level = Some(level),
+            SessionChange::Subscribe(uri) => {
+                if let Err(at) = session.subscriptions.binary_search(&uri)
+                    && session.subscriptions.len() < MAX_SUBSCRIPTIONS
+                {
+                    session.subscriptions.insert(at, uri);
+                }
+            }
+            SessionChange::Unsubscribe(uri) => session.subscriptions.retain(|u| *u != uri),
+        }
+        Ok(Some(session.clone()))
+    }
+    async fn end_session(&self, id: &str) -> Result<bool, StoreError> {
+        Ok(self.state().sessions.remove(id).is_some())
+    }
+    async fn prune_sessions(&self, unused_since: Time, limit: usize) -> Result<usize, StoreError> {
+        let mut s = self.state();
+        let old = s.sessions.values().filter(|session| session.used_at < unused_since);
+        let mut old: Vec<(Time, String)> = old.map(|session| (session.used_at, session.id.clone())).collect();
+        old.sort();
+        old.truncate(limit);
+        for (_, id) in &old {
+            s.sessions.remove(id);
+        }
+        Ok(old.len())
     }
     fn stats(&self) -> StoreStats {
         self.state().stats.clone()

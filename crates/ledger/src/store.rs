@@ -251,6 +251,66 @@ pub enum SessionChange {
 
 /// The most subscriptions that a session holds.
 pub const MAX_SUBSCRIPTIONS: usize = 256;
+/// The longest id, revision or log level of a session, in bytes.
+pub const MAX_SESSION_WORD: usize = 255;
+/// The longest text of what a session's client said of itself, in bytes.
+pub const MAX_SESSION_CLIENT: usize = 64 << 10;
+/// The longest URI that a session subscribes to, in bytes.
+pub const MAX_SESSION_URI: usize = 8 << 10;
+
+fn session_text(what: &str, text: &str, most: usize) -> Result<(), StoreError> {
+    if text.len() <= most {
+        return Ok(());
+    }
+    Err(StoreError::Unavailable(format!(
+        "the {what} of a session is longer than {most} bytes; make it shorter"
+    )))
+}
+
+impl Session {
+    /// Whether it may be kept, with its subscriptions put in order. Every store asks before it opens a session.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`]: a part is too large. Nothing is cut off: a client that was promised less than it
+    /// asked for would never know.
+    pub fn bounded(mut self) -> Result<Session, StoreError> {
+        session_text("id", &self.id, MAX_SESSION_WORD)?;
+        session_text("revision", &self.revision, MAX_SESSION_WORD)?;
+        session_text("log level", self.log_level.as_deref().unwrap_or_default(), MAX_SESSION_WORD)?;
+        session_text("client", &self.client, MAX_SESSION_CLIENT)?;
+        for uri in &self.subscriptions {
+            session_text("resource URI", uri, MAX_SESSION_URI)?;
+        }
+        self.subscriptions.sort_unstable();
+        self.subscriptions.dedup();
+        if self.subscriptions.len() > MAX_SUBSCRIPTIONS {
+            return Err(StoreError::Unavailable(format!(
+                "a session holds at most {MAX_SUBSCRIPTIONS} subscriptions; ask for fewer"
+            )));
+        }
+        Ok(self)
+    }
+}
+
+impl SessionChange {
+    /// Whether it may be made. Every store asks before it changes a session.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`]: its text is too large.
+    pub fn bounded(self) -> Result<SessionChange, StoreError> {
+        match &self {
+            SessionChange::Used => {}
+            SessionChange::LogLevel(level) => session_text("log level", level, MAX_SESSION_WORD)?,
+            // One that is too long was never subscribed to.
+            SessionChange::Subscribe(uri) => session_text("resource URI", uri, MAX_SESSION_URI)?,
+            SessionChange::Unsubscribe(_) => {}
+        }
+        Ok(self)
+    }
+}
+
+/// Why a session is not opened under an id that another one has: it would take that one's place.
+pub const SESSION_TAKEN: &str = "a session with this id is there already; open it under a new id";
 
 /// The database under a ledger.
 #[async_trait]
@@ -315,26 +375,19 @@ pub trait Store: Send + Sync + 'static {
     /// All API keys.
     async fn api_keys(&self) -> Result<Vec<ApiKey>, StoreError>;
 
-    /// Keeps a new session.
-    async fn open_session(&self, _session: Session) -> Result<(), StoreError> {
-        Err(StoreError::Unavailable("sessions are not kept in this store".into()))
-    }
+    /// Keeps a new session. Its id must be new, and its parts within the bounds of [`Session::bounded`]; else it is
+    /// refused (`Unavailable`), as it is when the disk is nearly full.
+    async fn open_session(&self, session: Session) -> Result<(), StoreError>;
     /// The session with this id, whoever asks: the caller checks the principal.
-    async fn session(&self, _id: &str) -> Result<Option<Session>, StoreError> {
-        Err(StoreError::Unavailable("sessions are not kept in this store".into()))
-    }
+    async fn session(&self, id: &str) -> Result<Option<Session>, StoreError>;
     /// Changes a session, atomically with other changes of it, and gives it as it is then; `None` if it isn't there.
-    async fn change_session(&self, _id: &str, _change: SessionChange) -> Result<Option<Session>, StoreError> {
-        Err(StoreError::Unavailable("sessions are not kept in this store".into()))
-    }
+    /// Only [`SessionChange::Used`] moves its time of use.
+    async fn change_session(&self, id: &str, change: SessionChange) -> Result<Option<Session>, StoreError>;
     /// Ends a session; `false` if it wasn't there.
-    async fn end_session(&self, _id: &str) -> Result<bool, StoreError> {
-        Err(StoreError::Unavailable("sessions are not kept in this store".into()))
-    }
-    /// Removes up to `limit` sessions that were last used before `unused_since`. Returns how many went.
-    async fn prune_sessions(&self, _unused_since: Time, _limit: usize) -> Result<usize, StoreError> {
-        Ok(0)
-    }
+    async fn end_session(&self, id: &str) -> Result<bool, StoreError>;
+    /// Removes up to `limit` sessions that were last used before `unused_since`, those unused longest first. Returns
+    /// how many went.
+    async fn prune_sessions(&self, unused_since: Time, limit: usize) -> Result<usize, StoreError>;
 
     /// Figures about the store.
     fn stats(&self) -> StoreStats;

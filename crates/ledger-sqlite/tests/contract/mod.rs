@@ -3,6 +3,8 @@
 
 #![allow(dead_code)]
 
+pub mod sessions;
+
 use ledger::decide::{Fence, Opening, Outcome, open};
 use ledger::executor::Receipt;
 use ledger::store::{
@@ -20,6 +22,8 @@ use std::sync::Arc;
 pub struct Made {
     pub store: Arc<dyn Store>,
     pub keep: Box<dyn Any>,
+    /// The same records under the next boot, once `store` was let go.
+    pub restart: Box<dyn FnOnce() -> Arc<dyn Store>>,
 }
 
 #[macro_export]
@@ -27,7 +31,14 @@ macro_rules! suite {
     ($name:ident, $factory:expr) => {
         mod $name {
             $crate::suite!(@ $factory; creations updates keys slots lazy attention orphans lists pruning payloads counts api_keys);
+            $crate::suite!(# $factory; sessions session_changes session_bounds session_races session_pruning session_restart);
         }
+    };
+    (# $factory:expr; $($case:ident)*) => {
+        $(#[tokio::test]
+        async fn $case() {
+            $crate::contract::sessions::$case($factory()).await;
+        })*
     };
     (@ $factory:expr; $($case:ident)*) => {
         $(#[tokio::test]

@@ -170,6 +170,22 @@ impl Store for Gated {
     async fn prune(&self, now: Time, tombstones_for: Millis, limit: usize) -> Result<usize, StoreError> {
         self.inner.prune(now, tombstones_for, limit).await
     }
+    async fn open_session(&self, session: Session) -> Result<(), StoreError> {
+        self.inner.open_session(session).await
+    }
+    async fn session(&self, id: &str) -> Result<Option<Session>, StoreError> {
+        self.readable()?;
+        self.inner.session(id).await
+    }
+    async fn change_session(&self, id: &str, change: SessionChange) -> Result<Option<Session>, StoreError> {
+        self.inner.change_session(id, change).await
+    }
+    async fn end_session(&self, id: &str) -> Result<bool, StoreError> {
+        self.inner.end_session(id).await
+    }
+    async fn prune_sessions(&self, unused_since: Time, limit: usize) -> Result<usize, StoreError> {
+        self.inner.prune_sessions(unused_since, limit).await
+    }
     async fn put_api_key(&self, key: ApiKey) -> Result<(), StoreError> {
         self.inner.put_api_key(key).await
     }
