@@ -6,6 +6,7 @@ use crate::error::{ConfigError, CredentialError};
 use crate::manifest::{Integration, Mode};
 use base64::Engine as _;
 use http::{HeaderName, HeaderValue, header};
+use sha2::{Digest, Sha256};
 use std::collections::HashMap;
 use std::fmt;
 use std::path::PathBuf;
@@ -21,6 +22,17 @@ pub trait Credentials: Send + Sync {
     /// The credential is missing or unusable: nothing may be sent.
     fn header(&self, account: &str, mode: &str)
     -> Result<Option<(HeaderName, HeaderValue)>, CredentialError>;
+
+    /// Whether a recorded request may still go out: its account is still at this base URL, and still has the
+    /// credential with this mark (`None`: nothing is known of it, or any of the account's will do). Without knowledge
+    /// of either, yes.
+    ///
+    /// # Errors
+    /// Why it must not: a key means nothing to another account, so its replay could be a second effect.
+    fn unchanged(&self, account: &str, mode: &str, base: &str, mark: Option<&str>) -> Result<(), String> {
+        let _ = (account, mode, base, mark);
+        Ok(())
+    }
 }
 
 /// Where a secret is.
@@ -54,9 +66,17 @@ pub(crate) enum Auth {
 
 type Slot = Result<Option<(HeaderName, HeaderValue)>, String>;
 
+/// What is known of an account.
+struct Known {
+    slot: Slot,
+    mark: Option<String>,
+    /// The base URLs of the integrations that use it.
+    bases: Vec<String>,
+}
+
 /// Credentials as the manifests name them, read once.
 pub struct ConfigCredentials {
-    by_account: HashMap<(String, Mode), Slot>,
+    by_account: HashMap<(String, Mode), Known>,
 }
 
 impl fmt::Debug for ConfigCredentials {
@@ -85,12 +105,12 @@ impl ConfigCredentials {
         integrations: &[Integration],
         env: impl Fn(&str) -> Option<String>,
     ) -> Result<ConfigCredentials, ConfigError> {
-        let mut seen: HashMap<(String, Mode), (&Auth, &str)> = HashMap::new();
-        let mut by_account = HashMap::new();
+        let mut seen: HashMap<(String, Mode), (&Auth, bool, &str)> = HashMap::new();
+        let mut by_account: HashMap<(String, Mode), Known> = HashMap::new();
         for i in integrations {
             let account = (i.account().to_owned(), i.mode());
-            if let Some((other, name)) = seen.get(&account) {
-                if *other != &i.auth {
+            if let Some((other, rotates, name)) = seen.get(&account) {
+                if *other != &i.auth || *rotates != i.rotates {
                     return Err(ConfigError::new(
                         i.name(),
                         format!(
@@ -99,10 +119,16 @@ impl ConfigCredentials {
                         ),
                     ));
                 }
-                continue;
+            } else {
+                seen.insert(account.clone(), (&i.auth, i.rotates, i.name()));
+                let slot = resolve(&i.auth, &env);
+                let mark = if i.rotates { None } else { slot.as_ref().ok().map(marked) };
+                by_account.insert(account.clone(), Known { slot, mark, bases: Vec::new() });
             }
-            seen.insert(account.clone(), (&i.auth, i.name()));
-            by_account.insert(account, resolve(&i.auth, &env));
+            if let Some(known) = by_account.get_mut(&account) {
+                known.bases.push(i.base_url().to_owned());
+                i.home().mark.set(known.mark.clone());
+            }
         }
         Ok(ConfigCredentials { by_account })
     }
@@ -113,8 +139,8 @@ impl ConfigCredentials {
         let mut all: Vec<CredentialError> = self
             .by_account
             .iter()
-            .filter_map(|((account, mode), slot)| {
-                let what = slot.as_ref().err()?.clone();
+            .filter_map(|((account, mode), known)| {
+                let what = known.slot.as_ref().err()?.clone();
                 Some(CredentialError { account: account.clone(), mode: mode.as_str().into(), what })
             })
             .collect();
@@ -133,10 +159,39 @@ impl Credentials for ConfigCredentials {
             |what: String| CredentialError { account: account.to_owned(), mode: mode.to_owned(), what };
         let mode = mode.parse().map_err(|_| fail("there is no such mode".into()))?;
         match self.by_account.get(&(account.to_owned(), mode)) {
-            Some(slot) => slot.clone().map_err(fail),
+            Some(known) => known.slot.clone().map_err(fail),
             None => Err(fail("no integration describes this account any more".into())),
         }
     }
+
+    fn unchanged(&self, account: &str, mode: &str, base: &str, mark: Option<&str>) -> Result<(), String> {
+        let known = mode.parse().ok().and_then(|mode| self.by_account.get(&(account.to_owned(), mode)));
+        // An account that is gone, or a credential that can't be read, is told by `header`: nothing is sent.
+        let Some(known) = known else { return Ok(()) };
+        if !known.bases.iter().any(|b| b == base) {
+            return Err(format!(
+                "the base URL of account {account:?} has been changed since it was recorded"
+            ));
+        }
+        match (mark, &known.mark) {
+            (Some(then), Some(now)) if then != now => {
+                Err(format!("the credential of account {account:?} has been changed since it was recorded"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The mark of a credential: 16 bits of a digest. One in 65,536 other credentials has it too: enough to tell a change,
+/// and too little for whoever reads a ledger to find even a weak secret by trying.
+fn marked(header: &Option<(HeaderName, HeaderValue)>) -> String {
+    let Some((name, value)) = header else { return "none".into() };
+    let mut digest = Sha256::new();
+    digest.update(b"counterfoil credential\0");
+    digest.update(name.as_str());
+    digest.update(b"\0");
+    digest.update(value.as_bytes());
+    digest.finalize().iter().take(2).map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn resolve(auth: &Auth, env: &impl Fn(&str) -> Option<String>) -> Slot {

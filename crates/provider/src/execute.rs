@@ -90,6 +90,21 @@ impl HttpExecutor {
         })
     }
 
+    /// Whether the account is where it was, and who it was, when the request was recorded.
+    fn same_place(&self, http: &HttpIntent) -> Result<(), String> {
+        match &http.base {
+            Some(base) => {
+                self.credentials.unchanged(&http.account, &http.mode, base, http.credential.as_deref())
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// One page of a look-up.
+    async fn page(&self, http: &HttpIntent, url: &str, deadline: Instant) -> Result<Answer, String> {
+        answered(self.exchange(&self.fresh, get(url, &http.headers)?, http, deadline).await)
+    }
+
     /// Puts the secret in and performs the exchange.
     async fn exchange(
         &self,
@@ -214,6 +229,14 @@ impl Executor for HttpExecutor {
             Ok(both) => both,
             Err(why) => return Sent::NotSent { why },
         };
+        // A key means nothing to another account: the replay would be a second effect.
+        if let Err(why) = self.same_place(&http) {
+            return if replay {
+                Sent::Unknown { why: format!("not sent again: {why}"), retry_after: None, stored: true }
+            } else {
+                Sent::NotSent { why }
+            };
+        }
         let client = if intent.recovery.strategy.replays() { &self.pooled } else { &self.fresh };
         let seen = self.exchange(client, request, &http, deadline).await;
         let sent = match (judge(&http.policy, replay, &seen), seen) {
@@ -237,13 +260,20 @@ impl Executor for HttpExecutor {
             Err(why) => return unknown(why),
         };
         let Some(plan) = &http.lookup else { return unknown("this provider can't be asked".into()) };
-        let request = match get(&plan.url.with(key), &http.headers) {
-            Ok(request) => request,
+        // Another account would truthfully answer that it knows nothing.
+        if let Err(why) = self.same_place(&http) {
+            return unknown(format!("not asked: {why}"));
+        }
+        let first = match self.page(&http, &plan.url.with(key), deadline).await {
+            Ok(answer) => answer,
             Err(why) => return unknown(why),
         };
-        match answered(self.exchange(&self.fresh, request, &http, deadline).await) {
-            Ok(answer) => plan.evaluate(key, &answer),
-            Err(why) => unknown(why),
+        match plan.onward(key, &first) {
+            Some(url) => match self.page(&http, &url, deadline).await {
+                Ok(second) => plan.evaluate(key, &second),
+                Err(why) => unknown(why),
+            },
+            None => plan.evaluate(key, &first),
         }
     }
 }

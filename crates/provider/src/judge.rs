@@ -177,7 +177,15 @@ fn whole(policy: &Policy, replay: bool, a: &Answer) -> Judged {
 
 fn has_code(policy: &Policy, sign: &Sign, json: Option<&Value>) -> bool {
     let Some(code) = &sign.code else { return true };
-    json.is_some_and(|j| policy.code_at.iter().any(|p| j.pointer(p).and_then(Value::as_str) == Some(code)))
+    json.is_some_and(|j| {
+        let at = |p: &String| j.pointer(p).and_then(Value::as_str);
+        // AWS's JSON protocols put a namespace and `#` before the code.
+        policy
+            .code_at
+            .iter()
+            .filter_map(at)
+            .any(|have| have.rsplit('#').next() == Some(code.as_str()) || have == code)
+    })
 }
 
 /// A text or number as text.

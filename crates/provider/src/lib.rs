@@ -10,6 +10,7 @@
 //! - an outcome is *not sent* only if provably no byte of the request left, and *applied* or *refused* only if
 //!   the provider said so in a whole answer that the policy recognises; all else is *unknown*;
 //! - nothing is sent that the ledger did not ask for: no retries, no redirects of mutating calls;
+//! - what was recorded goes to the account and base URL that it was recorded for, or nowhere;
 //! - secrets are named in manifests, resolved at start, put in last, and never printed or recorded.
 
 pub mod builtin;
@@ -37,6 +38,7 @@ pub use error::{BadArguments, ConfigError, CredentialError, Error};
 pub use execute::{HttpExecutor, ReadOutcome};
 pub use manifest::{Format, Integration, Mode};
 pub use method::{Method, MethodEffect};
+pub use policy::KeyScope;
 pub use preset::Preset;
 pub use receipt::Receipt;
 pub use recovery::{Origin, Origins, Overrides, Resolved};

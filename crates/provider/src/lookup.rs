@@ -3,6 +3,7 @@
 //! *Not found* makes a second send possible, so nothing but a whole, well-formed list without a matching object
 //! and without further pages counts as that.
 
+use crate::encode::percent;
 use crate::judge::{Answer, plain};
 use crate::receipt::Receipt;
 use crate::template::Spliced;
@@ -25,6 +26,9 @@ pub(crate) struct LookupPlan {
     pub also: Vec<(String, Spliced)>,
     /// JSON pointer to whatever tells of further pages.
     pub more: String,
+    /// JSON pointer to the next page's cursor, and the query parameter that takes it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<(String, String)>,
 }
 
 /// How an existing object is fetched after a conflict that named it.
@@ -42,6 +46,29 @@ fn unknown(why: impl Into<String>) -> Looked {
 }
 
 impl LookupPlan {
+    /// Where the second page is, if the first one is sound, has nothing of the effect, and names another. One page
+    /// more and no further: a question that needs many is too wide.
+    pub(crate) fn onward(&self, key: &EffectKey, a: &Answer) -> Option<String> {
+        let (at, query) = self.next.as_ref()?;
+        let items = self.items.as_ref()?;
+        if a.status != 200 {
+            return None;
+        }
+        let all: Value = serde_json::from_slice(&a.body).ok()?;
+        let ours = |item: &Value| {
+            self.ours.iter().all(|(pointer, want)| {
+                item.pointer(pointer).and_then(plain).is_some_and(|have| have == want.with(key))
+            })
+        };
+        if all.pointer(items)?.as_array()?.iter().any(ours) {
+            return None;
+        }
+        let cursor = all.pointer(at).and_then(plain)?;
+        let url = self.url.with(key);
+        let join = if url.contains('?') { '&' } else { '?' };
+        Some(format!("{url}{join}{}={}", percent(query), percent(&cursor)))
+    }
+
     /// What an answer to the question says.
     pub(crate) fn evaluate(&self, key: &EffectKey, a: &Answer) -> Looked {
         if self.items.is_none() && a.status == 404 {

@@ -77,6 +77,8 @@ pub struct Integration {
     preset: Preset,
     home: Arc<Home>,
     pub(crate) auth: Auth,
+    /// The credential is replaced by others of the same account.
+    pub(crate) rotates: bool,
     methods: Vec<Method>,
 }
 
@@ -145,6 +147,9 @@ impl Integration {
     #[must_use]
     pub fn authenticates(&self) -> bool {
         self.auth != Auth::None
+    }
+    pub(crate) fn home(&self) -> &Home {
+        &self.home
     }
     /// Its methods, in the manifest's order.
     #[must_use]

@@ -1,14 +1,14 @@
 //! A method: one call of one HTTP API, checked.
 
 use crate::Mode;
-use crate::policy::{Keys, Policy};
+use crate::policy::{KeyScope, Keys, Policy};
 use crate::raw::BodyKind;
 use crate::recovery::{Limits, Origin};
 use crate::template::Template;
 use crate::text::wire_name;
 use ledger::{Millis, Strategy};
 use serde_json::Value;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// What a call does to the world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +36,22 @@ pub(crate) struct Home {
     /// Scheme, host, port and path prefix, without the last slash.
     pub base: String,
     pub headers: Vec<(String, String)>,
+    /// The mark of the account's credential, once it has been read.
+    pub mark: Arc<Mark>,
+}
+
+/// Which credential an account has: a few digits of its digest, enough to tell that it was changed, too few to
+/// find it out. Set when credentials are read, kept in intents.
+#[derive(Debug, Default)]
+pub(crate) struct Mark(Mutex<Option<String>>);
+
+impl Mark {
+    pub(crate) fn set(&self, mark: Option<String>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = mark;
+    }
+    pub(crate) fn get(&self) -> Option<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
 }
 
 /// How the provider is asked for an effect.
@@ -46,6 +62,8 @@ pub(crate) struct Lookup {
     pub items: Option<String>,
     pub matches: Vec<(String, Template)>,
     pub more: String,
+    /// JSON pointer to the next page's cursor, and the query parameter that takes it.
+    pub next: Option<(String, String)>,
     pub visibility_lag: Option<Millis>,
     pub processing_bound: Option<Millis>,
 }
@@ -78,13 +96,15 @@ pub struct Method {
     pub(crate) path: Template,
     pub(crate) places: Vec<(String, Place)>,
     pub(crate) body: BodyKind,
+    /// `None`: by the body's kind.
+    pub(crate) content_type: Option<String>,
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) input: Value,
     pub(crate) output: Option<Value>,
     /// Set where the provider honours a key on this verb.
     pub(crate) keys: Option<(Keys, Origin)>,
-    /// The verbs on which it does, if it does at all.
-    pub(crate) key_methods: Option<Vec<String>>,
+    /// The verbs and endpoints on which it does, if it does at all.
+    pub(crate) key_cover: Option<(Vec<String>, Vec<String>)>,
     pub(crate) policy: Policy,
     pub(crate) lookup: Option<Lookup>,
     pub(crate) unique: Option<Unique>,
@@ -163,6 +183,12 @@ impl Method {
             Carrier::Body(p) => format!("body field {}", p.join(".")),
             Carrier::Query(n) => format!("query parameter {n}"),
         })
+    }
+    /// Within what the effect key names one request, as the provider says; `None` where no key is carried or
+    /// nothing is said.
+    #[must_use]
+    pub fn key_scope(&self) -> Option<KeyScope> {
+        self.keys.as_ref().and_then(|(k, _)| k.scope)
     }
     /// How long one read may take.
     #[must_use]

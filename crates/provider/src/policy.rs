@@ -1,6 +1,7 @@
 //! How a provider treats keys and what its answers mean: as a preset or manifest says it, and as an intent keeps it.
 
 use crate::parse::{Names, Retention, Span};
+use crate::template::{Piece, Template};
 use crate::text::{check_pointer, field_path};
 use ledger::Millis;
 use serde::{Deserialize, Serialize};
@@ -61,6 +62,33 @@ pub(crate) enum Alphabet {
     Alphanumeric,
 }
 
+/// Within what a key names one request, as its provider says. A replay must stay inside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KeyScope {
+    /// The provider's account, whichever credential of it is used.
+    Account,
+    /// One API key: another credential of the same account is another scope.
+    ApiKey,
+    /// One route of the API.
+    Route,
+    /// The account, in each of the provider's regions by itself.
+    Region,
+}
+
+impl KeyScope {
+    /// The word in presets and manifests.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            KeyScope::Account => "account",
+            KeyScope::ApiKey => "api_key",
+            KeyScope::Route => "route",
+            KeyScope::Region => "region",
+        }
+    }
+}
+
 /// An answer known by its status, and by its code where others share the status.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -104,6 +132,8 @@ pub(crate) struct RawIdempotency {
     pub max_len: Option<u32>,
     pub alphabet: Option<Alphabet>,
     pub methods: Option<Names>,
+    pub endpoints: Option<Names>,
+    pub scope: Option<KeyScope>,
     pub retention: Option<Retention>,
     pub retention_basis: Option<Basis>,
     pub margin: Option<Span>,
@@ -136,6 +166,8 @@ impl RawIdempotency {
             max_len: self.max_len.or(below.max_len),
             alphabet: self.alphabet.or(below.alphabet),
             methods: self.methods.or(below.methods),
+            endpoints: self.endpoints.or(below.endpoints),
+            scope: self.scope.or(below.scope),
             // A basis belongs to its retention.
             retention_basis: if self.retention.is_some() {
                 self.retention_basis.or(Some(Basis::Published))
@@ -174,6 +206,10 @@ pub(crate) struct Keys {
     pub carrier: Carrier,
     pub quote: bool,
     pub methods: Vec<String>,
+    /// The paths on which it is honoured, `{}` for any one segment; empty: on all.
+    pub endpoints: Vec<String>,
+    /// `None`: the provider does not say.
+    pub scope: Option<KeyScope>,
     /// `None`: for ever. The margin is already taken off.
     pub replay_for: Option<Millis>,
     pub published: bool,
@@ -219,11 +255,45 @@ pub struct Policy {
     pub gone_is_done: bool,
 }
 
+impl Keys {
+    /// Whether a key is honoured on this verb and path.
+    pub(crate) fn cover(&self, verb: &http::Method, path: &Template) -> bool {
+        self.methods.iter().any(|m| m == verb.as_str())
+            && (self.endpoints.is_empty() || self.endpoints.iter().any(|e| fits(e, path)))
+    }
+}
+
+/// Whether a path is an endpoint: the same segments, where `{}` stands for any one that is not empty.
+fn fits(endpoint: &str, path: &Template) -> bool {
+    let path: String = path
+        .0
+        .iter()
+        .map(|p| match p {
+            Piece::Text(t) => t.as_str(),
+            Piece::Key | Piece::Arg(_) => "{}",
+        })
+        .collect();
+    let (mut want, mut have) = (endpoint.split('/'), path.split('/'));
+    loop {
+        match (want.next(), have.next()) {
+            (None, None) => return true,
+            (Some("{}"), Some(part)) if !part.is_empty() => {}
+            (Some(want), Some(have)) if want == have => {}
+            _ => return false,
+        }
+    }
+}
+
 /// The two halves of a merged `[idempotency]`: how to carry a key (if at all), and how to judge answers.
 pub(crate) fn split(raw: &RawIdempotency) -> Result<(Option<Keys>, Policy), String> {
     let pointers = raw.code_at.iter().flat_map(|n| &n.0).chain(&raw.conflict_resource);
     for p in pointers.chain(raw.lookup_by_key.iter().flat_map(|l| l.items.iter().chain([&l.matches]))) {
         check_pointer(p)?;
+    }
+    if let Some(path) = raw.endpoints.iter().flat_map(|n| &n.0).find(|p| !p.starts_with('/')) {
+        return Err(format!(
+            "the endpoint {path:?} must begin with a slash, like \"/payments/{{}}/refunds\""
+        ));
     }
     for status in [&raw.definite, &raw.replay_definite].into_iter().flatten().flatten() {
         if !(300..500).contains(status) {
@@ -309,6 +379,8 @@ pub(crate) fn split(raw: &RawIdempotency) -> Result<(Option<Keys>, Policy), Stri
             .methods
             .as_ref()
             .map_or_else(|| vec!["POST".into()], |m| m.0.iter().map(|m| m.to_ascii_uppercase()).collect()),
+        endpoints: raw.endpoints.clone().unwrap_or_default().0,
+        scope: raw.scope,
         replay_for,
         published,
         replays_first_answer: caches_all && raw.replay == Some(Replay::Stored),

@@ -7,11 +7,16 @@ use crate::text::nearest;
 use serde::Deserialize;
 
 /// The files, by name.
-const FILES: [(&str, &str); 5] = [
+const FILES: [(&str, &str); 10] = [
     ("stripe", include_str!("../presets/stripe.toml")),
     ("resend", include_str!("../presets/resend.toml")),
     ("increase", include_str!("../presets/increase.toml")),
     ("modern_treasury", include_str!("../presets/modern_treasury.toml")),
+    ("square", include_str!("../presets/square.toml")),
+    ("paypal", include_str!("../presets/paypal.toml")),
+    ("adyen", include_str!("../presets/adyen.toml")),
+    ("checkout", include_str!("../presets/checkout.toml")),
+    ("aws", include_str!("../presets/aws.toml")),
     ("none", include_str!("../presets/none.toml")),
 ];
 
@@ -57,7 +62,7 @@ impl Preset {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::policy::{Basis, Carrier, KeyMode};
+    use crate::policy::{Basis, Carrier, KeyMode, KeyScope};
     use ledger::Millis;
 
     #[test]
@@ -83,6 +88,12 @@ mod tests {
         assert!(stripe.replays_first_answer && stripe.published);
         assert_eq!(keys("increase").unwrap().replay_for, None);
         assert!(!keys("modern_treasury").unwrap().replays_first_answer);
+        assert_eq!(keys("square").unwrap().carrier, Carrier::Body(vec!["idempotency_key".into()]));
+        assert_eq!(keys("aws").unwrap().carrier, Carrier::Body(vec!["ClientToken".into()]));
+        assert_eq!(keys("paypal").unwrap().carrier, Carrier::Header("PayPal-Request-Id".into()));
+        assert_eq!(keys("checkout").unwrap().carrier, Carrier::Header("Cko-Idempotency-Key".into()));
+        assert_eq!(keys("adyen").unwrap().scope, Some(KeyScope::Region));
+        assert!(["square", "adyen", "aws"].iter().all(|name| !keys(name).unwrap().published));
         assert!(keys("none").is_none());
         assert!(Preset::named("strype").unwrap_err().message.contains("\"stripe\""));
     }

@@ -47,6 +47,8 @@ pub(crate) struct RawAuth {
     pub secret: Option<ByMode<Text>>,
     pub username: Option<String>,
     pub header: Option<String>,
+    #[serde(default)]
+    pub rotates: bool,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -118,6 +120,8 @@ pub(crate) struct RawMethod {
     pub max_response: Option<Size>,
     pub timeouts: Option<RawTimeouts>,
     pub retries: Option<RawRetries>,
+    pub idempotency: Option<RawIdempotency>,
+    pub content_type: Option<String>,
     pub input: Option<Schema>,
     pub output: Option<Schema>,
 }
@@ -132,8 +136,16 @@ pub(crate) struct RawLookup {
     #[serde(rename = "match", default)]
     pub matches: Table<String>,
     pub more: Option<String>,
+    pub next: Option<RawNext>,
     pub visibility_lag: Option<Span>,
     pub processing_bound: Option<Span>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RawNext {
+    pub at: String,
+    pub query: String,
 }
 
 #[derive(Debug, Deserialize)]

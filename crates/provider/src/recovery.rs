@@ -183,9 +183,15 @@ impl Method {
 
     fn can(&self, strategy: Strategy) -> Result<(), String> {
         match strategy {
-            Strategy::Key if self.keys.is_none() => Err(match &self.key_methods {
+            Strategy::Key if self.keys.is_none() => Err(match &self.key_cover {
                 None => "no idempotency key is carried (mode = \"none\"); set [execution_policy.idempotency] mode = \"dynamic\" if the provider honours one".into(),
-                Some(methods) => format!("the provider honours a key on {} only, and this is a {}", methods.join(", "), self.verb),
+                Some((verbs, _)) if !verbs.iter().any(|v| v == self.verb.as_str()) => {
+                    format!("the provider honours a key on {} only, and this is a {}", verbs.join(", "), self.verb)
+                }
+                Some((_, endpoints)) => format!(
+                    "the provider is known to honour a key on {} only; if it does on this path too, set idempotency = {{ mode = \"dynamic\" }} on the method",
+                    endpoints.join(", ")
+                ),
             }),
             Strategy::Unique if self.unique.is_none() => {
                 Err("it needs `unique = { field, resource_id }` in the manifest".into())

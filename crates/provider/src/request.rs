@@ -5,7 +5,7 @@ use crate::error::BadArguments;
 use crate::judge::{Answer, Observation};
 use crate::lookup::{ConflictPlan, LookupPlan};
 use crate::method::{Marker, Method, MethodEffect, Place};
-use crate::policy::{Carrier, Policy};
+use crate::policy::{Carrier, KeyScope, Policy};
 use crate::raw::BodyKind;
 use crate::template::{Piece, Spliced, Template};
 use http::{HeaderName, HeaderValue};
@@ -31,6 +31,18 @@ pub struct HttpIntent {
     pub(crate) body: Option<Spliced>,
     pub(crate) account: String,
     pub(crate) mode: String,
+    /// The base URL that the request was made for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) base: Option<String>,
+    /// The mark of the credential that the account had, where it must not be another.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) credential: Option<String>,
+    /// Within what the key names one request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) scope: Option<KeyScope>,
+    /// `None`: by the body's kind.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) content_type: Option<String>,
     /// The largest answer that is read, in bytes.
     pub(crate) cap: u64,
     pub(crate) policy: Policy,
@@ -143,6 +155,10 @@ impl Method {
             body: self.body_of(&fields)?,
             account: self.home.account.clone(),
             mode: self.home.mode.as_str().into(),
+            base: Some(self.home.base.clone()),
+            credential: self.home.mark.get(),
+            scope: self.key_scope(),
+            content_type: self.content_type.clone(),
             cap: self.max_response,
             policy: self.policy.clone(),
             lookup: None,
@@ -242,7 +258,8 @@ impl Method {
                 if template.has_key() { &mut ours } else { &mut also }.push((pointer.clone(), value));
             }
         }
-        Ok(Some(LookupPlan { url, items: look.items.clone(), ours, also, more: look.more.clone() }))
+        let next = look.next.clone();
+        Ok(Some(LookupPlan { url, items: look.items.clone(), ours, also, more: look.more.clone(), next }))
     }
 
     fn conflict_plan(&self, args: &Args) -> Result<Option<ConflictPlan>, BadArguments> {
@@ -353,6 +370,7 @@ impl HttpIntent {
             // The body kinds differ in their first character: only JSON objects begin with a brace.
             let json = body.as_ref().is_some_and(|b| b.starts_with('{'));
             let kind = if json { "application/json" } else { "application/x-www-form-urlencoded" };
+            let kind = self.content_type.as_deref().unwrap_or(kind);
             request = request.header(http::header::CONTENT_TYPE, kind);
         }
         let mut request = request

@@ -132,6 +132,22 @@ impl Problem {
             Class::ModernTreasury => {
                 json!({"errors": {"code": self.code, "message": self.message, "parameter": self.param}})
             }
+            Class::Square => {
+                let category =
+                    if self.status == 402 { "PAYMENT_METHOD_ERROR" } else { "INVALID_REQUEST_ERROR" };
+                json!({"errors": [{"category": category, "code": self.code.to_ascii_uppercase(), "detail": self.message, "field": self.param}]})
+            }
+            Class::Paypal => {
+                let issue = self.code.to_ascii_uppercase();
+                json!({"name": "UNPROCESSABLE_ENTITY", "message": self.message, "details": [{"issue": issue, "field": self.param}]})
+            }
+            Class::Adyen => {
+                json!({"status": self.status, "errorCode": self.code, "message": self.message, "errorType": "validation"})
+            }
+            Class::Checkout => json!({"error_type": "request_invalid", "error_codes": [self.code]}),
+            Class::Aws => {
+                json!({"__type": format!("com.amazonaws.sandbox#{}", self.code), "message": self.message})
+            }
             _ => {
                 let mut error = json!({"type": self.kind, "code": self.code, "message": self.message});
                 if let Some(param) = &self.param {

@@ -1,6 +1,9 @@
 //! Which provider a path plays, how that provider treats keys, and what its collections hold.
 //!
-//! Sources: the vendors' documentation of idempotent requests (Stripe v1, Resend, Increase, Modern Treasury).
+//! Sources: the vendors' documentation of idempotent requests (Stripe v1, Resend, Increase, Modern Treasury, Square,
+//! PayPal, Adyen, Checkout.com, AWS).
+
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -16,10 +19,15 @@ pub(crate) enum Class {
     Resend,
     Increase,
     ModernTreasury,
+    Square,
+    Paypal,
+    Adyen,
+    Checkout,
+    Aws,
 }
 
 /// Longest prefixes first is not needed: none is a prefix of another.
-const PREFIXES: [(&str, Class); 9] = [
+const PREFIXES: [(&str, Class); 14] = [
     ("/v1", Class::Key),
     ("/unique/v1", Class::Unique),
     ("/lookup/v1", Class::Lookup),
@@ -29,16 +37,50 @@ const PREFIXES: [(&str, Class); 9] = [
     ("/increase/v1", Class::Increase),
     ("/modern_treasury/v1", Class::ModernTreasury),
     ("/modern_treasury/api", Class::ModernTreasury),
+    ("/square/v2", Class::Square),
+    ("/paypal/v2", Class::Paypal),
+    ("/adyen/v71", Class::Adyen),
+    ("/checkout", Class::Checkout),
+    ("/aws", Class::Aws),
 ];
 
-/// How a class treats the `Idempotency-Key` header.
+/// Where a class looks for its key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Carrier {
+    /// A header.
+    Header(&'static str),
+    /// A field of the body, under one of these names. It is no parameter.
+    Field(&'static [&'static str]),
+}
+
+/// How long a key is remembered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Memory {
+    /// As tuned.
+    Tuned,
+    /// This long, or as tuned if that is shorter.
+    AtMost(Duration),
+    Forever,
+}
+
+/// What a repeat gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Repeat {
+    /// The first answer, byte for byte.
+    First,
+    /// The object as it is now.
+    Now,
+}
+
+/// How a class treats keys.
 pub(crate) struct Keys {
+    pub carrier: Carrier,
     /// Longest key accepted, in characters.
     pub max_len: usize,
     /// Keep every answer once execution began (Stripe v1), or only successes.
     pub keeps_errors: bool,
-    /// Forget after the retention, or never.
-    pub expires: bool,
+    pub memory: Memory,
+    pub repeat: Repeat,
     /// Compare method, path and parameters with the first request.
     pub compares: bool,
     /// Mark replays with `Idempotent-Replayed: true`.
@@ -66,15 +108,22 @@ impl Class {
             Class::Resend => "resend",
             Class::Increase => "increase",
             Class::ModernTreasury => "modern_treasury",
+            Class::Square => "square",
+            Class::Paypal => "paypal",
+            Class::Adyen => "adyen",
+            Class::Checkout => "checkout",
+            Class::Aws => "aws",
         }
     }
 
     /// How it treats keys; `None` if it ignores them.
     pub(crate) fn keys(self) -> Option<Keys> {
         let base = Keys {
+            carrier: Carrier::Header("idempotency-key"),
             max_len: 255,
             keeps_errors: false,
-            expires: true,
+            memory: Memory::Tuned,
+            repeat: Repeat::First,
             compares: true,
             marks_replay: false,
             waits: false,
@@ -83,9 +132,30 @@ impl Class {
             Class::Key => Some(Keys { keeps_errors: true, marks_replay: true, ..base }),
             Class::Resend => Some(Keys { max_len: 256, ..base }),
             Class::Increase => {
-                Some(Keys { max_len: 200, expires: false, marks_replay: true, waits: true, ..base })
+                Some(Keys { max_len: 200, memory: Memory::Forever, marks_replay: true, waits: true, ..base })
             }
             Class::ModernTreasury => Some(Keys { compares: false, ..base }),
+            Class::Square => {
+                Some(Keys { carrier: Carrier::Field(&["idempotency_key"]), max_len: 45, ..base })
+            }
+            Class::Paypal => Some(Keys {
+                carrier: Carrier::Header("paypal-request-id"),
+                max_len: 108,
+                memory: Memory::AtMost(Duration::from_secs(6 * 3600)),
+                repeat: Repeat::Now,
+                ..base
+            }),
+            Class::Adyen => Some(Keys { max_len: 64, compares: false, ..base }),
+            Class::Checkout => {
+                Some(Keys { carrier: Carrier::Header("cko-idempotency-key"), compares: false, ..base })
+            }
+            Class::Aws => Some(Keys {
+                carrier: Carrier::Field(&["ClientToken", "clientToken"]),
+                max_len: 64,
+                memory: Memory::AtMost(Duration::from_secs(15 * 60)),
+                repeat: Repeat::Now,
+                ..base
+            }),
             Class::Unique | Class::Lookup | Class::Natural | Class::None => None,
         }
     }
@@ -96,7 +166,10 @@ impl Class {
             Class::Key | Class::Resend | Class::Increase | Class::ModernTreasury => {
                 &["payment", "idempotency_key", "marker", "reference"]
             }
-            Class::Unique | Class::Lookup | Class::Natural => &["payment", "marker", "reference"],
+            Class::Unique | Class::Lookup | Class::Natural | Class::Checkout => {
+                &["payment", "marker", "reference"]
+            }
+            Class::Square | Class::Paypal | Class::Adyen | Class::Aws => &["payment"],
             Class::None => &[],
         }
     }

@@ -22,6 +22,11 @@
 //! | `/resend/v1` | `resend` | key (≤ 256); only successes kept; mismatch 409 `invalid_idempotent_request`; running 409 `concurrent_idempotent_requests`; the answer is `{"id"}` |
 //! | `/increase/v1` | `increase` | key (≤ 200) for ever, successes only: same body → replay with `Idempotent-Replayed: true`; other body → 409 `idempotency_key_already_used_error` with `resource_id`; a second while the first runs waits for it |
 //! | `/modern_treasury/v1`, `/modern_treasury/api` | `modern_treasury` | key, successes only; neither body nor route compared: reuse on another route returns the first result; while storing → 409 |
+//! | `/square/v2` | `square` | key in the body field `idempotency_key` (≤ 45), successes only; other body → 400 `IDEMPOTENCY_KEY_REUSED`; while the first runs → 409 |
+//! | `/paypal/v2` | `paypal` | header `PayPal-Request-Id` (≤ 108), 6 hours, successes only; a repeat gets the object as it is now; other body → 422 `DUPLICATE_REQUEST_ID`; while the first runs → 422 `PREVIOUS_REQUEST_IN_PROGRESS` |
+//! | `/adyen/v71` | `adyen` | key (≤ 64), successes only, sent back in every answer; the body is not compared; while the first runs → 422 `704` |
+//! | `/checkout` | `checkout` | header `Cko-Idempotency-Key`, successes only; the body is not compared; while the first runs → 429 |
+//! | `/aws` | `aws` | key in the body field `ClientToken` or `clientToken` (≤ 64), 15 minutes, successes only; a repeat gets the object as it is now; other body → 400 `IdempotentParameterMismatch` to a form, 409 `ConflictException` to JSON; while the first runs → 409 |
 //!
 //! # Endpoints, under every prefix
 //!
@@ -55,8 +60,8 @@
 //! | `GET /_sandbox/health` | `{"sandbox": "counterfoil", "version"}` |
 //!
 //! `byObject` counts by business object: `order_id`, else `metadata.order_id`, else `metadata.order`, else the
-//! refunded `payment`, else the recipient `to`, else `(unnamed)`. `byKey` counts by the `Idempotency-Key` header
-//! as received, in every class, or `(none)`. `applications` also counts natural repeats that changed nothing;
+//! refunded `payment`, else the recipient `to`, else `(unnamed)`. `byKey` counts by the key as received, where
+//! the class looks for it (else the `Idempotency-Key` header), or `(none)`. `applications` also counts natural repeats that changed nothing;
 //! `received` counts provider requests since the process started.
 //!
 //! # Faults
@@ -94,6 +99,7 @@ mod business;
 mod class;
 mod control;
 mod log;
+mod repeat;
 mod report;
 mod request;
 mod rules;
@@ -133,7 +139,8 @@ impl Config {
 /// How the simulated providers behave.
 #[derive(Debug, Clone)]
 pub struct Tuning {
-    /// How long a key is remembered, except by `increase`, which never forgets. Default 24 h.
+    /// How long a key is remembered. `increase` never forgets; a class with a shorter time of its own keeps to
+    /// that. Default 24 h.
     pub retention: Duration,
     /// Processing time: how long each change holds its key in flight before it applies. Default 0.
     pub in_flight: Duration,

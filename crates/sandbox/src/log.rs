@@ -21,6 +21,9 @@ use crate::{Error, state::Entry};
 
 const FILE: &str = "effects.jsonl";
 const LOCK: &str = "lock";
+/// How often, and after what pauses, a taken lock is tried again.
+const LOCK_TRIES: u32 = 20;
+const LOCK_PAUSE: std::time::Duration = std::time::Duration::from_millis(10);
 const FORMAT: u32 = 1;
 
 /// The first line of a log.
@@ -106,7 +109,17 @@ pub(crate) fn open(dir: &Path, fsync: bool) -> Result<Opened, Error> {
     };
     let lock_path = dir.join(LOCK);
     let lock = open(&lock_path).map_err(data(&lock_path))?;
-    match lock.try_lock() {
+    // A process that is just being started holds copies of this one's files until it runs, and so the lock of a
+    // provider that has ended.
+    let mut locked = lock.try_lock();
+    for _ in 0..LOCK_TRIES {
+        if !matches!(locked, Err(std::fs::TryLockError::WouldBlock)) {
+            break;
+        }
+        std::thread::sleep(LOCK_PAUSE);
+        locked = lock.try_lock();
+    }
+    match locked {
         Ok(()) => {}
         Err(std::fs::TryLockError::WouldBlock) => return Err(Error::Locked(dir.to_path_buf())),
         Err(std::fs::TryLockError::Error(source)) => return Err(Error::Data { path: lock_path, source }),

@@ -6,7 +6,7 @@ use sha2::{Digest, Sha256};
 
 use crate::{
     answer::Problem,
-    class::{self, Class, Kind},
+    class::{self, Carrier, Class, Kind},
 };
 
 /// Where a request goes.
@@ -25,7 +25,7 @@ pub(crate) struct Request {
     pub path: String,
     pub route: Route,
     pub query: Vec<(String, String)>,
-    /// `Idempotency-Key`, exactly as received.
+    /// The key, exactly as received: by the class's carrier, or `Idempotency-Key` where it honours none.
     pub key: Option<String>,
     pub params: Map<String, Value>,
     /// The parameters came from a form: numbers arrive as text.
@@ -84,8 +84,10 @@ impl Request {
         let path = uri.path().to_owned();
         let route = Route::of(&method, &path)?;
         let class = route.class;
-        let key = match class.keys() {
-            Some(_) => read_key(headers).map_err(|p| (class, p))?,
+        let (mut params, form) = read_params(headers, body).map_err(|p| (class, p))?;
+        let key = match class.keys().map(|keys| keys.carrier) {
+            Some(Carrier::Header(name)) => read_key(headers, name).map_err(|p| (class, p))?,
+            Some(Carrier::Field(names)) => take_key(&mut params, names).map_err(|p| (class, p))?,
             // Ignored by the provider, counted by the oracle.
             None => {
                 headers.get("idempotency-key").map(|key| String::from_utf8_lossy(key.as_bytes()).into_owned())
@@ -95,7 +97,6 @@ impl Request {
             .into_owned()
             .take(100)
             .collect();
-        let (params, form) = read_params(headers, body).map_err(|p| (class, p))?;
         Ok(Request { method, path, route, query, key, params, form })
     }
 
@@ -170,20 +171,36 @@ fn canonical(value: &Value, out: &mut String) {
     }
 }
 
-fn read_key(headers: &HeaderMap) -> Result<Option<String>, Problem> {
-    let mut all = headers.get_all("idempotency-key").iter();
+fn read_key(headers: &HeaderMap, name: &str) -> Result<Option<String>, Problem> {
+    let mut all = headers.get_all(name).iter();
     let Some(first) = all.next() else { return Ok(None) };
+    let bad = |why: &str| Problem::invalid(400, "invalid_idempotency_key", format!("{name} {why}"));
     if all.next().is_some() {
-        return Err(Problem::invalid(400, "invalid_idempotency_key", "Idempotency-Key is given twice"));
+        return Err(bad("is given twice"));
     }
     match first.to_str() {
         Ok(key) if !key.is_empty() => Ok(Some(key.to_owned())),
-        _ => Err(Problem::invalid(
-            400,
-            "invalid_idempotency_key",
-            "Idempotency-Key must be visible ASCII and not empty",
-        )),
+        _ => Err(bad("must be visible ASCII and not empty")),
     }
+}
+
+/// Takes the key out of the parameters: it names the request and is no part of what is compared.
+fn take_key(params: &mut Map<String, Value>, names: &[&str]) -> Result<Option<String>, Problem> {
+    let mut found = None;
+    for name in names {
+        let Some(value) = params.remove(*name) else { continue };
+        let bad = |why: &str| {
+            Problem::invalid(400, "invalid_idempotency_key", format!("{name} {why}")).about(*name)
+        };
+        if found.is_some() {
+            return Err(bad("is given twice"));
+        }
+        match value {
+            Value::String(key) if !key.is_empty() => found = Some(key),
+            _ => return Err(bad("must be a text and not empty")),
+        }
+    }
+    Ok(found)
 }
 
 fn read_params(headers: &HeaderMap, body: &[u8]) -> Result<(Map<String, Value>, bool), Problem> {

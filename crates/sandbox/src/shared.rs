@@ -21,8 +21,9 @@ use crate::{
     Tuning,
     answer::{Answer, Fate, Play, Problem},
     business::{self, Decision},
-    class::{Class, Keys},
+    class::Class,
     log::{Durable, Log},
+    repeat::{echoed, in_use, replay},
     request::Request,
     rules::{Ending, Fault, Fired},
     state::{Entry, Forget, State, Stored, millis},
@@ -229,18 +230,18 @@ impl Shared {
                     // Asked for a refusal: it comes before the kept answer, which stays.
                     return Ok(match &fired.ending {
                         Some(ending) if ending.fault == Fault::Refuse => refusal(class, ending),
-                        _ => answer,
+                        _ => echoed(answer, request),
                     });
                 }
                 Ok(Claim::Busy) => self.pause(Duration::from_millis(5)).await?,
-                Err(problem) => return Ok(problem.answer(class)),
+                Err(problem) => return Ok(echoed(problem.answer(class), request)),
             }
         };
         self.pause(fired.delay + self.tune.in_flight).await?;
         let (answer, seq) = self.commit(request, fired, epoch)?;
         self.durable(seq).await?;
         drop(held);
-        Ok(answer)
+        Ok(echoed(answer, request))
     }
 
     /// Takes the request's key, or says what stands under it.
@@ -248,7 +249,7 @@ impl Shared {
         let class = request.route.class;
         let (Some(policy), Some(key)) = (class.keys(), &request.key) else { return Ok(Claim::New(None)) };
         if key.len() > policy.max_len || !key.bytes().all(|byte| (0x21..=0x7e).contains(&byte)) {
-            let message = format!("Idempotency-Key must be 1 to {} visible ASCII characters", policy.max_len);
+            let message = format!("the key must be 1 to {} visible ASCII characters", policy.max_len);
             return Err(Problem::invalid(400, "invalid_idempotency_key", message));
         }
         let slot = (class, key.clone());
@@ -257,7 +258,7 @@ impl Shared {
             return if policy.waits { Ok(Claim::Busy) } else { Err(in_use(class)) };
         }
         if let Some(stored) = inner.state.stored(class, key, now(), self.tune.retention) {
-            return replay(class, &policy, stored, request)
+            return replay(&inner.state, &policy, stored, request)
                 .map(|answer| Claim::Answered(answer, inner.state.seq));
         }
         let token = self.tokens.fetch_add(1, Ordering::Relaxed);
@@ -395,34 +396,6 @@ fn refusal(class: Class, ending: &Ending) -> Answer {
         status => Problem::invalid(status, "request_refused", "The request was refused."),
     };
     problem.answer(class)
-}
-
-/// What a second request gets while the first with its key runs.
-fn in_use(class: Class) -> Problem {
-    let code = match class {
-        Class::Resend => "concurrent_idempotent_requests",
-        _ => "idempotency_key_in_use",
-    };
-    let message = "Another request with this idempotency key is being processed; try again later.";
-    Problem::new(409, "idempotency_error", code, message)
-}
-
-/// The kept answer, or the complaint about another request under its key.
-fn replay(class: Class, policy: &Keys, stored: &Stored, request: &Request) -> Result<Answer, Problem> {
-    if policy.compares && stored.hash != request.hash() {
-        let message = "Keys for idempotent requests can only be used with the same parameters they were first used with.";
-        let problem = match class {
-            Class::Resend => Problem::invalid(409, "invalid_idempotent_request", message),
-            Class::Increase => Problem::invalid(409, "idempotency_key_already_used_error", message),
-            _ => Problem::new(400, "idempotency_error", "idempotency_key_mismatch", message),
-        };
-        return Err(match &stored.resource {
-            Some(id) if class == Class::Increase => problem.resource(id),
-            _ => problem,
-        });
-    }
-    let answer = Answer::bytes(stored.status, "application/json", Bytes::from(stored.body.get().to_owned()));
-    Ok(if policy.marks_replay { answer.with("idempotent-replayed", "true") } else { answer })
 }
 
 /// The same answer with 10 MiB of padding.

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, value::RawValue};
 
 use crate::{
-    class::{Class, Kind},
+    class::{Class, Kind, Memory},
     request::{Request, text_at},
     rules::Rules,
 };
@@ -42,7 +42,7 @@ pub(crate) struct Application {
     pub kind: Kind,
     /// The business object it is counted by.
     pub object: Option<String>,
-    /// `Idempotency-Key` as received, honoured or not.
+    /// The key as received, honoured or not.
     pub key: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub amount: Option<u64>,
@@ -249,8 +249,12 @@ const FILTERS: [(&str, &str); 4] = [
 ];
 
 fn expired(stored: &Stored, now: u64, retention: Duration) -> bool {
-    let expires = stored.class.keys().is_none_or(|keys| keys.expires);
-    expires && now >= stored.at.saturating_add(millis(retention))
+    let kept = match stored.class.keys().map(|keys| keys.memory) {
+        Some(Memory::Forever) => return false,
+        Some(Memory::AtMost(longest)) => longest.min(retention),
+        Some(Memory::Tuned) | None => retention,
+    };
+    now >= stored.at.saturating_add(millis(kept))
 }
 
 /// A duration in whole milliseconds.

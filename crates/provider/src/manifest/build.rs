@@ -1,14 +1,14 @@
 //! Checks a manifest as written and builds the types from it.
 
 use super::parts::{
-    DEFAULT_MORE, Wrong, auth, base_url, check_input, default_input, headers, lookup, places, unique,
+    DEFAULT_MORE, Wrong, auth, base_url, check_input, default_input, headers, hide, lookup, places, unique,
     verb_and_path, wrong,
 };
 use super::{Integration, Mode};
 use crate::error::ConfigError;
 use crate::method::{Home, Lookup, Marker, Method, MethodEffect};
 use crate::parse;
-use crate::policy::{Carrier, KeyMode, Keys, Policy, split};
+use crate::policy::{Carrier, KeyMode, KeyScope, Keys, Policy, RawIdempotency, split};
 use crate::preset::Preset;
 use crate::raw::{BodyKind, RawAnswers, RawEffect, RawManifest, RawMethod, RawRetries, RawTimeouts};
 use crate::recovery::{Limits, Origin};
@@ -55,10 +55,11 @@ pub(super) fn integration(
     let base = base_url(&base.0).map_err(|e| top("base_url", e))?;
     let preset_name = raw.preset.as_deref().unwrap_or("none");
     let preset = Preset::named(preset_name).map_err(|e| top("preset", e.message))?;
+    let rotates = raw.auth.as_ref().is_some_and(|a| a.rotates);
     let auth = auth(raw.auth, mode).map_err(|e| top("auth", e))?;
     let headers = headers(&raw.headers).map_err(|e| top("headers", e))?;
     let account = raw.account.unwrap_or_else(|| raw.name.clone());
-    let home = Arc::new(Home { account, mode, base, headers });
+    let home = Arc::new(Home { account, mode, base, headers, mark: Arc::default() });
 
     let idem = raw.execution_policy.idempotency;
     // A manifest that says how or how long is where the window comes from.
@@ -75,8 +76,16 @@ pub(super) fn integration(
     };
     let merged = idem.over(&preset.idempotency);
     let (keys, policy) = split(&merged).map_err(|e| top("execution_policy.idempotency", e))?;
+    if rotates && keys.as_ref().and_then(|k| k.scope) == Some(KeyScope::ApiKey) {
+        return Err(top(
+            "auth",
+            "`rotates` says that another credential is the same account to the provider, and its keys are scoped by API key; leave `rotates` out".into(),
+        ));
+    }
     let shared = Shared {
         home: home.clone(),
+        rotates,
+        idem: merged,
         keys,
         key_origin: origin,
         policy,
@@ -106,6 +115,7 @@ pub(super) fn integration(
         preset,
         home,
         auth,
+        rotates,
         methods,
     })
 }
@@ -113,6 +123,9 @@ pub(super) fn integration(
 /// What all methods of an integration build on.
 struct Shared {
     home: Arc<Home>,
+    rotates: bool,
+    /// What preset and manifest say of keys, for methods that say otherwise.
+    idem: RawIdempotency,
     keys: Option<Keys>,
     key_origin: Origin,
     policy: Policy,
@@ -156,6 +169,31 @@ impl Shared {
         Ok(limits)
     }
 
+    /// How keys are treated on one method: as on all, unless it says otherwise.
+    fn idempotency(
+        &self,
+        own: Option<RawIdempotency>,
+        read: bool,
+    ) -> Result<(Option<Keys>, Origin, Policy), Wrong> {
+        let Some(mut own) = own else { return Ok((self.keys.clone(), self.key_origin, self.policy.clone())) };
+        if read {
+            return wrong("idempotency", "it only reads, so no key is carried; leave `idempotency` out");
+        }
+        // A method that asks for a key has one, whichever paths its provider is known for.
+        if own.mode == Some(KeyMode::Dynamic) && own.endpoints.is_none() {
+            own.endpoints = Some(parse::Names::default());
+        }
+        let said = own.mode.is_some()
+            || own.retention.is_some()
+            || own.margin.is_some()
+            || own.retention_basis.is_some();
+        let (keys, policy) = split(&own.over(&self.idem)).map_err(|e| ("idempotency", e))?;
+        if self.rotates && keys.as_ref().and_then(|k| k.scope) == Some(KeyScope::ApiKey) {
+            return wrong("idempotency", "[auth] `rotates` does not go with scope = \"api_key\"");
+        }
+        Ok((keys, if said { Origin::Manifest } else { self.key_origin }, policy))
+    }
+
     fn method(&self, integration: &str, name: &str, raw: RawMethod) -> Result<Method, Wrong> {
         if !name.split('.').all(is_name) {
             return wrong(
@@ -179,7 +217,15 @@ impl Shared {
         if body != BodyKind::None && (verb == http::Method::GET || verb == http::Method::HEAD) {
             return wrong("body", format!("a {verb} has no body"));
         }
-        let keys = self.keys.as_ref().filter(|k| !read && k.methods.iter().any(|m| m == verb.as_str()));
+        let (all_keys, key_origin, mut policy) = self.idempotency(raw.idempotency, read)?;
+        let keys = all_keys.as_ref().filter(|k| !read && k.cover(&verb, &path));
+        if let Some(kind) = &raw.content_type {
+            if body == BodyKind::None {
+                return wrong("content_type", "the request has no body, so it has no content type");
+            }
+            http::HeaderValue::from_str(kind)
+                .map_err(|_| ("content_type", format!("{kind:?} is not a content type")))?;
+        }
         let own_headers = headers(&raw.headers).map_err(|e| ("headers", e))?;
         if let Some(Keys { carrier: Carrier::Header(key), .. }) = keys {
             let mut all = self.home.headers.iter().chain(&own_headers);
@@ -209,12 +255,30 @@ impl Shared {
             }
         }
         let places = places(&raw.params, &path, body, keys)?;
-        let input = match raw.input {
+        let mut input = match raw.input {
             Some(schema) => schema.0,
             None => default_input(&path, &places),
         };
+        // The field that carries the key belongs to the gateway: a schema copied from the provider's own must not
+        // show it to a model.
+        if let Some(Keys { carrier: Carrier::Body(field), .. }) = keys {
+            let named = |name: &str| {
+                places.iter().any(|(n, _)| n == name)
+                    || path.args().any(|a| a.first().is_some_and(|a| a == name))
+            };
+            if let [name] = field.as_slice()
+                && named(name)
+            {
+                return wrong(
+                    "params",
+                    format!(
+                        "`{name}` is the field that carries the effect key; give the argument another name"
+                    ),
+                );
+            }
+            hide(&mut input, field);
+        }
         check_input(&input, &path, &places)?;
-        let mut policy = self.policy.clone();
         policy.json = raw.answers != Some(RawAnswers::Any);
         let unique = raw.unique.as_ref().map(|u| unique(u, &mut policy)).transpose()?;
         let marker = match raw.marker {
@@ -265,6 +329,7 @@ impl Shared {
                 items: by_key.items.clone(),
                 matches: vec![(by_key.matches.clone(), Template(vec![Piece::Key]))],
                 more: DEFAULT_MORE.into(),
+                next: None,
                 visibility_lag: None,
                 processing_bound: None,
             }),
@@ -283,12 +348,13 @@ impl Shared {
                 .description
                 .unwrap_or_else(|| format!("{verb} {}", raw.http.split_once(' ').map_or("", |p| p.1.trim()))),
             effect,
-            keys: keys.map(|k| (k.clone(), self.key_origin)),
-            key_methods: self.keys.as_ref().map(|k| k.methods.clone()),
+            keys: keys.map(|k| (k.clone(), key_origin)),
+            key_cover: all_keys.as_ref().map(|k| (k.methods.clone(), k.endpoints.clone())),
             verb,
             path,
             places,
             body,
+            content_type: raw.content_type,
             headers: own_headers,
             input,
             output: raw.output.map(|s| s.0),

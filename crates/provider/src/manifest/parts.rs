@@ -197,7 +197,16 @@ pub(super) fn places(
             ("body", _) if body == BodyKind::None => {
                 return wrong("params", format!("`{name}` goes into the body, but the request has none"));
             }
-            ("body", rest) => Place::Body(field_path(rest.unwrap_or(name)).map_err(|e| ("params", e))?),
+            ("body", rest) => {
+                let field = field_path(rest.unwrap_or(name)).map_err(|e| ("params", e))?;
+                if matches!(keys, Some(Keys { carrier: Carrier::Body(key), .. }) if *key == field) {
+                    return wrong(
+                        "params",
+                        format!("the body field `{}` carries the effect key", field.join(".")),
+                    );
+                }
+                Place::Body(field)
+            }
             _ => {
                 return wrong(
                     "params",
@@ -243,6 +252,23 @@ pub(super) fn check_input(input: &Value, path: &Template, places: &[(String, Pla
         }
     }
     Ok(())
+}
+
+/// Takes a field out of a schema: out of `properties` and `required`, of the objects on the way too.
+pub(super) fn hide(schema: &mut Value, field: &[String]) {
+    let Some((first, rest)) = field.split_first() else { return };
+    if !rest.is_empty() {
+        if let Some(inner) = schema.get_mut("properties").and_then(|p| p.get_mut(first)) {
+            hide(inner, rest);
+        }
+        return;
+    }
+    if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {
+        properties.shift_remove(first);
+    }
+    if let Some(required) = schema.get_mut("required").and_then(Value::as_array_mut) {
+        required.retain(|name| name.as_str() != Some(first));
+    }
 }
 
 pub(super) fn unique(raw: &RawUnique, policy: &mut Policy) -> Result<Unique, Wrong> {
@@ -303,7 +329,7 @@ pub(super) fn lookup(raw: &RawLookup, own: &Template, verb: &http::Method) -> Re
             "`match` must compare something with {key} or {marker}, or any object would count as this effect",
         );
     }
-    for pointer in raw.items.iter().chain(&raw.more) {
+    for pointer in raw.items.iter().chain(&raw.more).chain(raw.next.iter().map(|n| &n.at)) {
         check_pointer(pointer).map_err(|e| ("lookup", e))?;
     }
     Ok(Lookup {
@@ -311,7 +337,13 @@ pub(super) fn lookup(raw: &RawLookup, own: &Template, verb: &http::Method) -> Re
         query,
         items: raw.items.clone(),
         matches,
-        more: raw.more.clone().unwrap_or_else(|| DEFAULT_MORE.into()),
+        // A cursor tells of further pages by itself.
+        more: match (&raw.more, &raw.next) {
+            (Some(more), _) => more.clone(),
+            (None, Some(next)) => next.at.clone(),
+            (None, None) => DEFAULT_MORE.into(),
+        },
+        next: raw.next.as_ref().map(|n| (n.at.clone(), n.query.clone())),
         visibility_lag: raw.visibility_lag.map(|s| s.0),
         processing_bound: raw.processing_bound.map(|s: parse::Span| -> Millis { s.0 }),
     })
