@@ -3,20 +3,20 @@
 use crate::answer;
 use crate::arguments::{KEY_ARGUMENT, without};
 use crate::catalog::Entry;
-use crate::context::Context;
 use crate::keys::{self, KeyTrouble};
-use crate::service::{Shared, complete, principal};
+use crate::principal::principal_of;
+use crate::service::Shared;
 use crate::tool::{BadArguments, Body, Tool, ToolSettings};
+use crate::usage::Deprecated;
 use crate::view;
 use ledger::canonical::canonicalise_arguments;
 use ledger::store::Query;
 use ledger::{
     Answer, Call, CallError, CallerKey, Creation, DeliveryState, Fingerprint, Kind, Operation, Scope,
 };
-use mcp::constants::meta;
 use mcp::error::RpcError;
 use mcp::json::{Raw, RawObject, quote};
-use mcp::server::{Delivery, Exchange, Notifier, Outcome, Responder};
+use mcp::server::{Delivery, Exchange, Notifier, Outcome, Responder, Transport};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -68,63 +68,75 @@ async fn answer_call(
     let entry = catalog.by_name(&parts.name).cloned();
     // A tool that is not served has no figures of its own: names from outside must not fill the memory.
     let label = entry.as_ref().map_or_else(|| "(unknown)".to_owned(), |e| e.spec.canonical.to_string());
-    if let Some(e) = &entry
+    // Only the modern era over HTTP mirrors arguments into headers.
+    let mirrors = exchange.caller.transport == Transport::Http && !exchange.caller.revision.is_legacy();
+    if let Some(e) = entry.as_ref().filter(|_| mirrors)
         && let Err(e) = e.header_params.check(&exchange.caller.headers, parts.arguments.as_ref())
     {
         responder.finish(e);
         return (label, "refused");
     }
-    if let Some(Body::Read(tool)) = entry.as_ref().map(|e| &e.body) {
-        let entry = entry.as_ref().map(|e| e.as_ref());
-        let outcome =
-            read(shared, exchange, entry, tool.as_ref(), parts.arguments, responder.notifier()).await;
-        responder.finish(outcome);
-        return (label, "read");
+    if let Some(e) = &entry {
+        note_deprecated(shared, exchange, e);
+        if let Body::Read(tool) = &e.body {
+            if let Some(Err(missing)) =
+                e.requires.as_ref().map(|r| r.check(exchange.meta.client_capabilities()))
+            {
+                responder.finish(missing);
+                return (label, "refused");
+            }
+            let outcome =
+                read(shared, exchange, e, tool.as_ref(), parts.arguments, responder.notifier()).await;
+            responder.finish(outcome);
+            return (label, "read");
+        }
     }
     let outcome = ledgered(shared, exchange, entry.as_deref(), parts, responder).await;
     (label, outcome)
 }
 
+/// Counts the call of a tool that works with a deprecated capability of its client.
+fn note_deprecated(shared: &Shared, exchange: &Exchange, entry: &Entry) {
+    let Some(requires) = &entry.requires else { return };
+    for (needed, name, feature) in
+        [(requires.roots, "roots", Deprecated::Roots), (requires.sampling, "sampling", Deprecated::Sampling)]
+    {
+        if needed && exchange.meta.has(name) {
+            shared.usage.deprecated(shared.ledger.store().now(), feature, exchange.meta.client_info());
+        }
+    }
+}
+
 async fn read(
     shared: &Arc<Shared>,
     exchange: &Exchange,
-    entry: Option<&Entry>,
+    entry: &Entry,
     tool: &dyn crate::tool::ReadTool,
     arguments: Option<RawObject>,
     notifier: Notifier,
 ) -> Outcome {
     let arguments = arguments.unwrap_or_else(RawObject::empty);
-    let info = (meta::SERVER_INFO, shared.server_info.as_str());
-    let checked = entry.map_or(Ok(()), |e| e.schema.check(&arguments));
-    let result = match checked {
+    let result = match entry.schema.check(&arguments) {
         Ok(()) => {
-            let timeout = entry.map_or(ledger::Millis::secs(60), |e| e.settings.policy.timeout);
-            let mut context = Context::new(
-                principal(exchange),
-                shared.settings.mode.clone(),
-                timeout,
-                shared.changes.clone(),
-                Some(notifier),
-            );
-            context.revision = Some(exchange.caller.revision);
-            context.capabilities =
-                exchange.meta.client_capabilities().object().unwrap_or_else(RawObject::empty);
+            let context = shared.context(exchange, entry.settings.policy.timeout, notifier);
             tool.read(context, arguments).await
         }
         Err(e) => Err(e),
     };
     match result {
-        Ok(r) => complete(String::from_utf8_lossy(&r.result).into_owned(), &[info]),
-        Err(e) => error_outcome(shared, &answer::bad_arguments(&e.0), entry),
+        Ok(r) => shared.result(exchange, text(&r.result), &[]),
+        Err(e) => error_outcome(shared, exchange, &answer::bad_arguments(&e.0), Some(entry)),
     }
 }
 
-fn error_outcome(shared: &Shared, e: &CallError, entry: Option<&Entry>) -> Outcome {
+/// The text of a result that was made or stored as bytes.
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn error_outcome(shared: &Shared, exchange: &Exchange, e: &CallError, entry: Option<&Entry>) -> Outcome {
     let (body, object) = answer::result(e, entry.is_some_and(|e| e.spec.output_schema.is_some()));
-    complete(
-        body.to_string(),
-        &[(meta::SERVER_INFO, shared.server_info.as_str()), (answer::META_ERROR, object.as_str())],
-    )
+    shared.result(exchange, body.to_string(), &[(answer::META_ERROR, object.as_str())])
 }
 
 /// What ends a call before anything is written.
@@ -132,6 +144,7 @@ enum Before {
     Unknown,
     Arguments(BadArguments),
     Busy,
+    Capability(Box<RpcError>),
 }
 
 /// Whose call, of which tool, saying what: enough for the ledger's look-up.
@@ -205,11 +218,11 @@ async fn ledgered(
             return "refused";
         }
         Err(KeyTrouble::Model(e)) => {
-            responder.finish(error_outcome(shared, &e, entry));
+            responder.finish(error_outcome(shared, exchange, &e, entry));
             return "error";
         }
     };
-    let principal = principal(exchange);
+    let principal = principal_of(&exchange.caller.extensions);
     let id = match entry {
         Some(e) => e.spec.canonical.clone(),
         None => removed(shared, &principal, &parts.name).await.unwrap_or_else(|| parts.name.as_str().into()),
@@ -218,13 +231,19 @@ async fn ledgered(
     let call = match asked.call(&shared.settings.mode) {
         Ok(c) => c,
         Err(e) => {
-            responder.finish(error_outcome(shared, &answer::bad_arguments(&e.to_string()), entry));
+            responder.finish(error_outcome(shared, exchange, &answer::bad_arguments(&e.to_string()), entry));
             return "error";
         }
     };
     let create = || -> Result<Creation, Before> {
         let Some(entry) = entry else { return Err(Before::Unknown) };
         let Body::Mutating(tool) = &entry.body else { return Err(Before::Unknown) };
+        // A known operation is answered whatever the client can; only a new one may have to ask it.
+        if let Some(requires) = &entry.requires {
+            requires
+                .check(exchange.meta.client_capabilities())
+                .map_err(|e| Before::Capability(Box::new(e)))?;
+        }
         if shared.ledger.running() >= shared.settings.max_in_flight {
             return Err(Before::Busy);
         }
@@ -239,8 +258,7 @@ async fn ledgered(
             ledger::failpoint!("reply.before");
             let nonce = shared.ledger.ack_nonce(&call.scope.principal, operation.id);
             let about = operation_meta(&operation, replayed, joined_by, &nonce);
-            let metas = [(meta::SERVER_INFO, shared.server_info.as_str()), (META_OPERATION, about.as_str())];
-            let outcome = complete(String::from_utf8_lossy(&result).into_owned(), &metas);
+            let outcome = shared.result(exchange, text(&result), &[(META_OPERATION, about.as_str())]);
             let delivered = match responder.finish(outcome).await {
                 Delivery::Written => DeliveryState::Written,
                 Delivery::Undelivered => DeliveryState::Undelivered,
@@ -250,7 +268,7 @@ async fn ledgered(
             if replayed { "replayed" } else { "completed" }
         }
         Ok(Answer::Error(e)) => {
-            responder.finish(error_outcome(shared, &e, entry));
+            responder.finish(error_outcome(shared, exchange, &e, entry));
             "error"
         }
         Ok(Answer::Gone) => {
@@ -265,8 +283,12 @@ async fn ledgered(
             )));
             "refused"
         }
+        Err(Before::Capability(e)) => {
+            responder.finish(*e);
+            "refused"
+        }
         Err(Before::Arguments(e)) => {
-            responder.finish(error_outcome(shared, &answer::bad_arguments(&e.0), entry));
+            responder.finish(error_outcome(shared, exchange, &answer::bad_arguments(&e.0), entry));
             "error"
         }
         Err(Before::Busy) => {
@@ -278,7 +300,7 @@ async fn ledgered(
                     "Call again a little later; it is safe.",
                 )
             };
-            responder.finish(error_outcome(shared, &e, entry));
+            responder.finish(error_outcome(shared, exchange, &e, entry));
             "busy"
         }
     }

@@ -35,6 +35,7 @@ pub fn tool(
         output_schema: method.output_schema().map(raw),
         icons: Vec::new(),
         requires: None,
+        annotations: None,
     };
     let body = match method.effect() {
         MethodEffect::Read => {

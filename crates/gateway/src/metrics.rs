@@ -3,6 +3,7 @@
 use ledger::operation::{DeliveryState, Execution};
 use ledger::store::{Counts, StoreStats};
 use ledger::{JoinedBy, Kind, Note, Observer, Refusal};
+use mcp::Revision;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -20,6 +21,16 @@ struct Word {
 struct Step {
     from: &'static str,
     to: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfRevision {
+    revision: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfFeature {
+    feature: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -41,8 +52,16 @@ pub struct Metrics {
     alerts: Family<Word, Counter>,
     calls: Family<CallLabels, Counter>,
     call_seconds: Histogram,
+    requests: Family<OfRevision, Counter>,
+    deprecated: Family<OfFeature, Counter>,
+    /// Sessions of legacy clients opened.
+    pub sessions_opened: Counter,
+    /// Sessions of legacy clients that ended, by their client or unused.
+    pub sessions_ended: Counter,
     /// Listen streams open now.
     pub listeners: Gauge,
+    /// Streams of legacy clients beside their requests, open now.
+    pub legacy_streams: Gauge,
     /// Calls in flight now.
     pub in_flight: Gauge,
 }
@@ -63,7 +82,12 @@ impl Default for Metrics {
             alerts: Family::default(),
             calls: Family::default(),
             call_seconds: Histogram::new(buckets),
+            requests: Family::default(),
+            deprecated: Family::default(),
+            sessions_opened: Counter::default(),
+            sessions_ended: Counter::default(),
             listeners: Gauge::default(),
+            legacy_streams: Gauge::default(),
             in_flight: Gauge::default(),
         };
         let r = &mut m.registry;
@@ -89,7 +113,16 @@ impl Default for Metrics {
             "Time from a call's arrival to its answer",
             m.call_seconds.clone(),
         );
+        r.register("requests", "Requests, by revision of the protocol", m.requests.clone());
+        r.register("deprecated", "Uses of deprecated features of the protocol", m.deprecated.clone());
+        r.register("sessions_opened", "Sessions of legacy clients opened", m.sessions_opened.clone());
+        r.register(
+            "sessions_ended",
+            "Sessions of legacy clients ended, by their client or unused",
+            m.sessions_ended.clone(),
+        );
         r.register("listen_streams", "Open subscriptions/listen streams", m.listeners.clone());
+        r.register("legacy_streams", "Open streams of legacy clients", m.legacy_streams.clone());
         r.register("calls_in_flight", "Calls being worked on", m.in_flight.clone());
         m.begin_at_zero();
         m
@@ -120,6 +153,18 @@ impl Metrics {
         zero(&self.alerts, &["in_doubt", "undelivered", "several", "attempts_used_up"]);
         zero(&self.answers, &Kind::ALL.map(Kind::word));
         zero(&self.refusals, &Refusal::ALL.map(Refusal::word));
+    }
+
+    /// The counter of a revision's requests.
+    #[must_use]
+    pub fn requests_of(&self, revision: Revision) -> Counter {
+        self.requests.get_or_create(&OfRevision { revision: revision.as_str() }).clone()
+    }
+
+    /// The counter of a deprecated feature's uses.
+    #[must_use]
+    pub fn deprecated(&self, feature: &'static str) -> Counter {
+        self.deprecated.get_or_create(&OfFeature { feature }).clone()
     }
 
     /// Counts an answered call.

@@ -4,6 +4,7 @@
 //! | route | does |
 //! | --- | --- |
 //! | `GET /v1/status` | name, version, mode, counts, the store's figures |
+//! | `GET /v1/usage` | who uses which revision of the protocol, and what is deprecated |
 //! | `GET /v1/ops?state=&delivery=&tool=&principal=&before=&limit=` | records, newest first |
 //! | `GET /v1/ops/{id}` | one record with its requests, receipts and result |
 //! | `POST /v1/ops/{id}/resolve` `{"by", "verdict": "applied"\|"not_applied"\|"send_again", "receipt"?}` | decides one in doubt |
@@ -15,6 +16,8 @@
 //! | `GET /v1/api-keys` · `POST /v1/api-keys` `{"principal", "note"?, "id", "hash"}` · `POST /v1/api-keys/{id}/revoke` | API keys |
 //!
 //! Errors are `{"error": {"code", "message"}}` with a fitting status.
+
+mod api_keys;
 
 use crate::answer;
 use crate::call::{self, Asked};
@@ -30,7 +33,7 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use http::StatusCode;
 use ledger::service::OperateError;
-use ledger::store::{ApiKey, Query};
+use ledger::store::Query;
 use ledger::{Answer, CallerKey, Carrier, Key, OperationId, StoreError, Unkeyed, Verdict};
 use mcp::json::{Limits, RawObject};
 use serde::Deserialize;
@@ -52,6 +55,7 @@ struct Ctx {
 pub fn router(gateway: &Gateway, api_keys: Arc<ApiKeys>) -> Router {
     Router::new()
         .route("/v1/status", get(status))
+        .route("/v1/usage", get(used))
         .route("/v1/ops", get(list))
         .route("/v1/ops/{id}", get(show))
         .route("/v1/ops/{id}/resolve", post(resolve))
@@ -61,8 +65,8 @@ pub fn router(gateway: &Gateway, api_keys: Arc<ApiKeys>) -> Router {
         .route("/v1/exec", post(exec))
         .route("/v1/methods", get(methods))
         .route("/v1/methods/{id}", get(method))
-        .route("/v1/api-keys", get(api_keys_list).post(api_keys_create))
-        .route("/v1/api-keys/{id}/revoke", post(api_keys_revoke))
+        .route("/v1/api-keys", get(api_keys::list).post(api_keys::create))
+        .route("/v1/api-keys/{id}/revoke", post(api_keys::revoke))
         .with_state(Ctx { shared: gateway.0.clone(), api_keys })
 }
 
@@ -114,6 +118,10 @@ async fn status(State(c): State<Ctx>) -> Answered {
         "clockStep": s.ledger.store().clock_step().map(crate::view::rfc3339),
         "store": s.ledger.store().stats(),
     })))
+}
+
+async fn used(State(c): State<Ctx>) -> Json<Value> {
+    Json(c.shared.usage.view())
 }
 
 #[derive(Deserialize)]
@@ -269,6 +277,9 @@ async fn exec(State(c): State<Ctx>, Json(e): Json<Exec>) -> Answered {
                 .map_err(|e| usage(format!("the arguments are not a JSON object: {e}")))?,
         ),
     };
+    if entry.requires.is_some() {
+        return Err(usage(format!("{:?} asks its client while it runs, so it can't be run from here", e.id)));
+    }
     let principal: Arc<str> = e.principal.as_deref().unwrap_or(OPERATOR).into();
     match &entry.body {
         Body::Read(tool) => {
@@ -405,68 +416,4 @@ async fn method(State(c): State<Ctx>, Path(id): Path<String>) -> Answered {
             format!("there is no method {id:?}; `counterfoil methods` lists them"),
         )),
     }
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct NewApiKey {
-    id: String,
-    principal: String,
-    hash: String,
-    #[serde(default)]
-    note: String,
-}
-
-fn api_key_view(k: &ApiKey) -> Value {
-    json!({
-        "id": k.id,
-        "principal": k.principal,
-        "note": k.note,
-        "createdAt": crate::view::rfc3339(k.created_at),
-        "revokedAt": k.revoked_at.map(crate::view::rfc3339),
-    })
-}
-
-async fn api_keys_list(State(c): State<Ctx>) -> Answered {
-    let keys = c.shared.ledger.store().api_keys().await?;
-    Ok(Json(json!({ "keys": keys.iter().map(api_key_view).collect::<Vec<_>>() })))
-}
-
-async fn api_keys_create(State(c): State<Ctx>, Json(n): Json<NewApiKey>) -> Answered {
-    if n.principal.is_empty() || n.principal.len() > 128 || n.principal == crate::principal::ANONYMOUS {
-        return Err(usage("the principal has 1 to 128 characters and is not `anonymous`"));
-    }
-    if n.hash.len() != 64
-        || !n.hash.bytes().all(|b| b.is_ascii_hexdigit())
-        || n.id.is_empty()
-        || n.id.len() > 64
-    {
-        return Err(usage("id and hash are made by `counterfoil api-keys create`"));
-    }
-    let store = c.shared.ledger.store();
-    if store.api_keys().await?.iter().any(|k| k.id == n.id) {
-        return Err(Failure(StatusCode::CONFLICT, "exists", "there is an API key of that id".into()));
-    }
-    let key = ApiKey {
-        id: n.id,
-        principal: n.principal,
-        hash: n.hash,
-        created_at: store.now(),
-        revoked_at: None,
-        note: n.note,
-    };
-    store.put_api_key(key.clone()).await?;
-    c.api_keys.forget();
-    Ok(Json(api_key_view(&key)))
-}
-
-async fn api_keys_revoke(State(c): State<Ctx>, Path(id): Path<String>) -> Answered {
-    let store = c.shared.ledger.store();
-    let Some(mut key) = store.api_keys().await?.into_iter().find(|k| k.id == id) else {
-        return Err(Failure(StatusCode::NOT_FOUND, "unknown", "there is no API key of that id".into()));
-    };
-    key.revoked_at.get_or_insert(store.now());
-    store.put_api_key(key.clone()).await?;
-    c.api_keys.forget();
-    Ok(Json(api_key_view(&key)))
 }

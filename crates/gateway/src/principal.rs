@@ -13,7 +13,7 @@ use mcp::error::RpcError;
 use mcp::server::{Authenticator, HttpRefusal};
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 /// How callers prove who they are.
@@ -31,6 +31,13 @@ pub struct Principal(pub Arc<str>);
 
 /// The principal of an unauthenticated server.
 pub const ANONYMOUS: &str = "anonymous";
+
+/// Who is asking.
+pub(crate) fn principal_of(extensions: &Extensions) -> Arc<str> {
+    static NOBODY: LazyLock<Arc<str>> = LazyLock::new(|| ANONYMOUS.into());
+    extensions.get::<Principal>().map_or_else(|| NOBODY.clone(), |p| p.0.clone())
+}
+
 /// What API keys begin with.
 pub const PREFIX: &str = "cfk_";
 /// How long a revocation by another process may go unnoticed.

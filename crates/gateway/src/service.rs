@@ -1,27 +1,34 @@
 //! The methods of the protocol, and the parts that they share.
 
-use crate::call;
-use crate::catalog::Catalog;
+use crate::capabilities::Served;
+use crate::catalog::{Catalog, List};
 use crate::changes::Changes;
+use crate::context::Context;
+use crate::methods::{self, name};
 use crate::metrics::Metrics;
-use crate::principal::{ANONYMOUS, Principal};
+use crate::principal::principal_of;
 use crate::runner::GatewayRunner;
+use crate::sessions::{LegacySessions, Sessions};
+use crate::usage::{Deprecated, Usage};
+use crate::{call, listen, result};
 use axum::Router;
 use axum::extract::State;
 use axum::response::IntoResponse;
 use axum::routing::get;
 use http::StatusCode;
-use ledger::{Executor, Ledger};
-use mcp::constants::{SUPPORTED_VERSIONS, meta, method};
+use ledger::{Executor, Ledger, Millis};
+use mcp::constants::method;
 use mcp::error::{Error, RpcError};
-use mcp::json::{Limits, Raw, RawObject};
-use mcp::server::{Exchange, HttpConfig, Outcome, Responder, Service, Subscription, WireResult};
+use mcp::json::{Raw, RawObject};
+use mcp::message::Notification;
+use mcp::server::{
+    Caller, Client, Exchange, HttpConfig, Notifier, Opened, Opening, Outcome, Responder, Service,
+    SessionRefusal, Subscription,
+};
 use serde_json::json;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 
-/// The extension that announces idempotency keys.
-pub const EXTENSION: &str = "dev.counterfoil/idempotency";
 /// Where deliveries are acknowledged in a request's `_meta`.
 pub const META_ACK: &str = "dev.counterfoil/ack";
 /// The most acknowledgements that one request may carry.
@@ -46,6 +53,10 @@ pub struct GatewaySettings {
     pub retention_ms: i64,
     /// Calls worked on at a time; more are told to come back.
     pub max_in_flight: usize,
+    /// Whether legacy clients over HTTP get sessions.
+    pub legacy_sessions: LegacySessions,
+    /// How long a session may go unused.
+    pub session_idle: Millis,
 }
 
 /// What a gateway is made of.
@@ -71,16 +82,43 @@ pub(crate) struct Shared {
     pub metrics: Arc<Metrics>,
     pub changes: Changes,
     pub server_info: Raw,
-    catalog: RwLock<Arc<Catalog>>,
-    listeners: Mutex<Vec<Arc<Subscription>>>,
+    pub sessions: Sessions,
+    pub usage: Usage,
+    served: RwLock<Arc<Served>>,
     draining: AtomicBool,
     ready: AtomicBool,
-    discover: Outcome,
 }
 
 impl Shared {
+    pub fn served(&self) -> Arc<Served> {
+        self.served.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     pub fn catalog(&self) -> Arc<Catalog> {
-        self.catalog.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.served.read().unwrap_or_else(PoisonError::into_inner).catalog.clone()
+    }
+
+    /// What a request brings to native code.
+    pub fn context(&self, exchange: &Exchange, timeout: Millis, notifier: Notifier) -> Context {
+        let mut context = Context::new(
+            principal_of(&exchange.caller.extensions),
+            self.settings.mode.clone(),
+            timeout,
+            self.changes.clone(),
+            Some(notifier),
+        );
+        context.revision = Some(exchange.caller.revision);
+        context.capabilities = exchange.meta.client_capabilities().object().unwrap_or_else(RawObject::empty);
+        context
+    }
+
+    /// A result made here, as the request's era writes it, with members of `_meta`.
+    pub fn result(&self, exchange: &Exchange, text: String, more: &[(&str, &str)]) -> Outcome {
+        if exchange.caller.revision.is_legacy() {
+            result::legacy(text, more)
+        } else {
+            result::modern(text, &self.server_info, more)
+        }
     }
 }
 
@@ -88,53 +126,10 @@ impl Shared {
 #[derive(Clone)]
 pub struct Gateway(pub(crate) Arc<Shared>);
 
-/// A result made here, with `_meta`.
-pub(crate) fn complete(text: String, meta: &[(&str, &str)]) -> Outcome {
-    let limits = Limits { depth: 128, ..Limits::default() };
-    match Raw::parse(text, &limits)
-        .map_err(|e| e.to_string())
-        .and_then(|raw| WireResult::complete(&raw, meta).map_err(|e| e.to_string()))
-    {
-        Ok(r) => Outcome::Result(r),
-        // A stored or provider's text that can't be framed: say so rather than send a broken message.
-        Err(why) => {
-            tracing::error!(why, "a result can't be put on the wire");
-            Outcome::Error(RpcError::internal(
-                "Internal error: the result can't be put on the wire. It is kept; an operator can read it.",
-            ))
-        }
-    }
-}
-
 /// `io.modelcontextprotocol/serverInfo`.
 #[must_use]
 pub fn server_info(name: &str, version: &str) -> Raw {
     crate::answer::raw(&json!({ "name": name, "version": version }))
-}
-
-fn discover(s: &GatewaySettings, info: &Raw) -> Outcome {
-    let mut body = json!({
-        "supportedVersions": SUPPORTED_VERSIONS,
-        "capabilities": {
-            "tools": { "listChanged": true },
-            "extensions": {
-                EXTENSION: {
-                    "keyCarriers": ["params.idempotencyKey", "_meta", "header", "argument"],
-                    "metaKey": crate::keys::META_KEY,
-                    "header": "Idempotency-Key",
-                    "argument": crate::arguments::KEY_ARGUMENT,
-                    "scope": ["principal", "tool", "mode"],
-                    "retentionMs": s.retention_ms,
-                }
-            }
-        },
-        "ttlMs": s.list_ttl_ms,
-        "cacheScope": if s.public_lists { "public" } else { "private" },
-    });
-    if let Some(i) = &s.instructions {
-        body["instructions"] = json!(i);
-    }
-    complete(body.to_string(), &[(meta::SERVER_INFO, info.as_str())])
 }
 
 impl Gateway {
@@ -142,7 +137,15 @@ impl Gateway {
     #[must_use]
     pub fn new(parts: GatewayParts) -> Gateway {
         let server_info = server_info(&parts.settings.name, &parts.settings.version);
-        let discover = discover(&parts.settings, &server_info);
+        let served = Served::new(parts.catalog, &parts.settings, &server_info);
+        let store = parts.ledger.store().clone();
+        let usage = Usage::new(store.now(), &parts.metrics);
+        let sessions = Sessions::new(
+            store,
+            parts.metrics.clone(),
+            parts.settings.legacy_sessions,
+            parts.settings.session_idle,
+        );
         let shared = Arc::new(Shared {
             ledger: parts.ledger,
             executor: parts.executor,
@@ -150,11 +153,11 @@ impl Gateway {
             metrics: parts.metrics,
             changes: parts.changes,
             server_info,
-            catalog: RwLock::new(Arc::new(parts.catalog)),
-            listeners: Mutex::default(),
+            sessions,
+            usage,
+            served: RwLock::new(Arc::new(served)),
             draining: AtomicBool::new(false),
             ready: AtomicBool::new(false),
-            discover,
         });
         #[cfg(feature = "failpoints")]
         if ledger::failpoint::is_armed("reply.mid") {
@@ -176,17 +179,23 @@ impl Gateway {
         self.0.catalog()
     }
 
-    /// Serves other tools from now on, and tells who listens if the lists changed.
+    /// Where changes are told and heard.
+    #[must_use]
+    pub fn changes(&self) -> &Changes {
+        &self.0.changes
+    }
+
+    /// Serves another catalog from now on, and tells who listens which lists changed.
     pub fn reload(&self, catalog: Catalog) {
+        let new = Arc::new(Served::new(catalog, &self.0.settings, &self.0.server_info));
         let changed = {
-            let mut now = self.0.catalog.write().unwrap_or_else(PoisonError::into_inner);
-            let changed = !now.lists_like(&catalog);
-            *now = Arc::new(catalog);
+            let mut now = self.0.served.write().unwrap_or_else(PoisonError::into_inner);
+            let changed = now.catalog.changes_to(&new.catalog);
+            *now = new;
             changed
         };
-        if changed {
-            let mut listeners = self.0.listeners.lock().unwrap_or_else(PoisonError::into_inner);
-            listeners.retain(|l| l.notify("notifications/tools/list_changed", None));
+        for change in changed {
+            self.0.changes.tell(change);
         }
     }
 
@@ -242,9 +251,13 @@ async fn metrics(State(s): State<Arc<Shared>>) -> impl IntoResponse {
     ([(http::header::CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], text)
 }
 
-/// Who is asking.
-pub(crate) fn principal(exchange: &Exchange) -> Arc<str> {
-    exchange.caller.extensions.get::<Principal>().map_or_else(|| ANONYMOUS.into(), |p| p.0.clone())
+/// -32601, in the words of the request's era.
+fn not_served(asked: &str, legacy: bool) -> RpcError {
+    let mut e = RpcError::method_not_found(asked);
+    if legacy {
+        e.message = format!("Method not found: {asked}. Nothing ran; initialize told what is served.");
+    }
+    e
 }
 
 impl Service for Gateway {
@@ -252,33 +265,106 @@ impl Service for Gateway {
         if exchange.meta.get(META_ACK).is_some() {
             return None;
         }
-        self.answer_at_once(exchange)
+        let outcome = self.answer_at_once(exchange)?;
+        self.count(exchange);
+        Some(outcome)
     }
 
     async fn call(self: Arc<Self>, exchange: Exchange, responder: Responder) {
+        let shared = &self.0;
+        self.count(&exchange);
         self.acknowledge(&exchange).await;
         if let Some(outcome) = self.answer_at_once(&exchange) {
             responder.finish(outcome);
             return;
         }
-        match exchange.request.method.as_str() {
-            method::TOOLS_CALL => call::tools_call(&self.0, &exchange, responder).await,
-            method::LISTEN => self.listen(&exchange, responder).await,
-            other => {
-                responder.finish(RpcError::method_not_found(other));
-            }
-        }
+        let outcome = match exchange.request.method.as_str() {
+            method::TOOLS_CALL => return call::tools_call(shared, &exchange, responder).await,
+            method::LISTEN => return listen::listen(shared, &exchange, responder).await,
+            name::RESOURCES_READ => methods::read(shared, &exchange, responder.notifier()).await,
+            name::PROMPTS_GET => methods::get(shared, &exchange, responder.notifier()).await,
+            name::COMPLETE => methods::complete(shared, &exchange, responder.notifier()).await,
+            name::SET_LEVEL => methods::set_level(shared, &exchange).await,
+            name::SUBSCRIBE | name::UNSUBSCRIBE => methods::subscribe(shared, &exchange).await,
+            other => not_served(other, exchange.caller.revision.is_legacy()).into(),
+        };
+        responder.finish(outcome);
+    }
+
+    async fn initialize(self: Arc<Self>, caller: Caller, opening: Opening) -> Result<Opened, RpcError> {
+        let shared = &self.0;
+        let now = shared.ledger.store().now();
+        shared.usage.request(now, caller.revision, opening.client_info.as_ref());
+        let served = shared.served();
+        let principal = principal_of(&caller.extensions);
+        let session = shared.sessions.open(&caller, &principal, opening, served.mints).await?;
+        Ok(Opened { result: served.opened(caller.transport), session })
+    }
+
+    async fn client(&self, caller: &Caller) -> Result<Client, SessionRefusal> {
+        self.0.sessions.client(caller, &principal_of(&caller.extensions)).await
+    }
+
+    async fn end_session(&self, caller: &Caller) -> Result<(), SessionRefusal> {
+        let mints = self.0.served().mints;
+        self.0.sessions.end(caller, &principal_of(&caller.extensions), mints).await
+    }
+
+    async fn stream(self: Arc<Self>, caller: Caller, stream: Subscription) {
+        listen::stream(&self.0, &caller, stream).await;
+    }
+
+    async fn notified(self: Arc<Self>, _caller: Caller, _notification: Notification) {
+        // `notifications/initialized` and `notifications/roots/list_changed` ask for nothing: the roots of a client are
+        // never kept. Others are not known, and a notification has no answer.
+    }
+
+    fn identity(&self, caller: &Caller) -> Arc<str> {
+        principal_of(&caller.extensions)
     }
 }
 
 impl Gateway {
-    /// What is answered from memory under any load.
+    /// What is answered from memory under any load; `None`: what has to be worked on.
     fn answer_at_once(&self, exchange: &Exchange) -> Option<Outcome> {
-        match exchange.request.method.as_str() {
-            method::DISCOVER => Some(self.0.discover.clone()),
-            method::TOOLS_LIST => Some(self.0.catalog().page(exchange.request.params.as_ref())),
-            method::TOOLS_CALL | method::LISTEN => None,
-            other => Some(Outcome::Error(RpcError::method_not_found(other))),
+        let asked = exchange.request.method.as_str();
+        if asked == method::TOOLS_CALL {
+            return None;
+        }
+        let legacy = exchange.caller.revision.is_legacy();
+        let served = self.0.served();
+        let catalog = &served.catalog;
+        let page = |list| Some(catalog.page(list, legacy, exchange.request.params.as_ref()));
+        match asked {
+            method::DISCOVER if !legacy => Some(served.discover.clone()),
+            method::TOOLS_LIST => page(List::Tools),
+            name::RESOURCES_LIST if catalog.has_resources() => page(List::Resources),
+            name::TEMPLATES_LIST if catalog.has_resources() => page(List::Templates),
+            name::PROMPTS_LIST if catalog.has_prompts() => page(List::Prompts),
+            name::RESOURCES_READ if catalog.has_resources() => None,
+            name::PROMPTS_GET if catalog.has_prompts() => None,
+            name::COMPLETE if catalog.has_completions() => None,
+            method::LISTEN if !legacy => None,
+            name::SET_LEVEL if legacy => None,
+            name::SUBSCRIBE | name::UNSUBSCRIBE if legacy && served.subscribes(exchange.caller.transport) => {
+                None
+            }
+            other => Some(not_served(other, legacy).into()),
+        }
+    }
+
+    /// Counts a request, once.
+    fn count(&self, exchange: &Exchange) {
+        let now = self.0.ledger.store().now();
+        let (revision, client) = (exchange.caller.revision, exchange.meta.client_info());
+        self.0.usage.request(now, revision, client);
+        let asks_for_logs = if revision.is_legacy() {
+            exchange.request.method == name::SET_LEVEL
+        } else {
+            exchange.meta.log_level().is_some()
+        };
+        if asks_for_logs {
+            self.0.usage.deprecated(now, Deprecated::Logging, client);
         }
     }
 
@@ -287,46 +373,9 @@ impl Gateway {
         let Some(nonces) = exchange.meta.get(META_ACK).and_then(|v| v.read::<Vec<String>>().ok()) else {
             return;
         };
-        let principal = principal(exchange);
+        let principal = principal_of(&exchange.caller.extensions);
         for n in nonces.iter().take(MAX_ACKS) {
             self.0.ledger.acknowledge(&principal, n).await;
         }
-    }
-
-    /// Change notifications of this process. Only the tool list changes here.
-    async fn listen(&self, exchange: &Exchange, responder: Responder) {
-        let filter =
-            exchange.request.params.as_ref().and_then(|p| p.get("notifications")).and_then(|n| n.object());
-        let Some(filter) = filter else {
-            responder.finish(RpcError::malformed("params.notifications must be an object"));
-            return;
-        };
-        let wants = |filter: &RawObject, name: &str| match filter.get(name) {
-            None => Ok(false),
-            Some(v) => v
-                .as_bool()
-                .ok_or_else(|| RpcError::malformed(format!("params.notifications.{name} must be a boolean"))),
-        };
-        let tools = match wants(&filter, "toolsListChanged") {
-            Ok(t) => t,
-            Err(e) => {
-                responder.finish(e);
-                return;
-            }
-        };
-        let honoured =
-            crate::answer::raw(&if tools { json!({ "toolsListChanged": true }) } else { json!({}) });
-        let info = self.0.server_info.as_str();
-        let subscription = Arc::new(responder.listen(&honoured, &[(meta::SERVER_INFO, info)]));
-        if tools {
-            let mut listeners = self.0.listeners.lock().unwrap_or_else(PoisonError::into_inner);
-            listeners.retain(|l| !l.is_ended());
-            listeners.push(subscription.clone());
-        }
-        self.0.metrics.listeners.inc();
-        subscription.ended().await;
-        self.0.metrics.listeners.dec();
-        let mut listeners = self.0.listeners.lock().unwrap_or_else(PoisonError::into_inner);
-        listeners.retain(|l| !l.is_ended());
     }
 }

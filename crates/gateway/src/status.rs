@@ -26,6 +26,7 @@ pub fn tool(ledger: Arc<Ledger>) -> (ToolSpec, ToolSettings, Body) {
         output_schema: None,
         icons: Vec::new(),
         requires: None,
+        annotations: None,
     };
     (spec, ToolSettings::default(), Body::Read(Arc::new(Status(ledger))))
 }

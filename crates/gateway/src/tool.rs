@@ -33,6 +33,9 @@ pub struct ToolSpec {
     /// Client capabilities without which it can't work, in the shape of `ClientCapabilities`, such as
     /// `{"sampling":{}}`: a call without them is refused with -32021 before anything runs.
     pub requires: Option<Raw>,
+    /// `ToolAnnotations`, a JSON object: its members are listed instead of, or beside, what follows from the kind of
+    /// tool (`readOnlyHint`, `openWorldHint`).
+    pub annotations: Option<Raw>,
 }
 
 /// What the operator decided about a tool, every default resolved.

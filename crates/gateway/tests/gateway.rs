@@ -86,6 +86,8 @@ async fn world(tune: &dyn Fn(&str, &mut ToolSettings), auth: bool) -> World {
         public_lists: true,
         retention_ms: 604_800_000,
         max_in_flight: 100,
+        legacy_sessions: gateway::LegacySessions::Auto,
+        session_idle: gateway::sessions::SESSION_IDLE,
     };
     let gateway = Gateway::new(GatewayParts {
         ledger,

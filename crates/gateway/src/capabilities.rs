@@ -1,0 +1,112 @@
+//! What the server says of itself, in either era: only what the catalog of the moment can keep.
+
+use crate::catalog::Catalog;
+use crate::result;
+use crate::service::GatewaySettings;
+use crate::sessions::LegacySessions;
+use mcp::constants::SUPPORTED_VERSIONS;
+use mcp::json::Raw;
+use mcp::server::{Outcome, Transport};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// The extension that announces idempotency keys.
+pub const EXTENSION: &str = "dev.counterfoil/idempotency";
+
+/// A catalog with what is said about it, made once.
+pub(crate) struct Served {
+    pub catalog: Arc<Catalog>,
+    /// The answer to `server/discover`.
+    pub discover: Outcome,
+    /// Whether `initialize` over HTTP opens a session.
+    pub mints: bool,
+    over_http: Raw,
+    over_lines: Raw,
+}
+
+impl Served {
+    pub fn new(catalog: Catalog, s: &GatewaySettings, info: &Raw) -> Served {
+        let mints = match s.legacy_sessions {
+            LegacySessions::Always => true,
+            LegacySessions::Auto => catalog.asks_clients() || catalog.has_subscriptions(),
+            LegacySessions::Never | LegacySessions::Platform => false,
+        };
+        let subscribe = catalog.has_subscriptions();
+        Served {
+            discover: discover(&catalog, s, info),
+            over_http: opened(&catalog, s, info, subscribe && mints),
+            over_lines: opened(&catalog, s, info, subscribe),
+            catalog: Arc::new(catalog),
+            mints,
+        }
+    }
+
+    /// The `InitializeResult` without `protocolVersion`.
+    pub fn opened(&self, transport: Transport) -> Raw {
+        match transport {
+            Transport::Http => self.over_http.clone(),
+            Transport::Lines => self.over_lines.clone(),
+        }
+    }
+
+    /// Whether `resources/subscribe` is served to legacy clients.
+    pub fn subscribes(&self, transport: Transport) -> bool {
+        self.catalog.has_subscriptions() && (self.mints || transport == Transport::Lines)
+    }
+}
+
+fn capabilities(catalog: &Catalog, subscribe: bool) -> Value {
+    let mut c = json!({ "tools": { "listChanged": true }, "logging": {} });
+    if catalog.has_resources() {
+        c["resources"] = json!({ "listChanged": true });
+        if subscribe {
+            c["resources"]["subscribe"] = json!(true);
+        }
+    }
+    if catalog.has_prompts() {
+        c["prompts"] = json!({ "listChanged": true });
+    }
+    if catalog.has_completions() {
+        c["completions"] = json!({});
+    }
+    c
+}
+
+fn extension(s: &GatewaySettings) -> Value {
+    json!({
+        EXTENSION: {
+            "keyCarriers": ["params.idempotencyKey", "_meta", "header", "argument"],
+            "metaKey": crate::keys::META_KEY,
+            "header": "Idempotency-Key",
+            "argument": crate::arguments::KEY_ARGUMENT,
+            "scope": ["principal", "tool", "mode"],
+            "retentionMs": s.retention_ms,
+        }
+    })
+}
+
+fn discover(catalog: &Catalog, s: &GatewaySettings, info: &Raw) -> Outcome {
+    let mut c = capabilities(catalog, catalog.has_subscriptions());
+    c["extensions"] = extension(s);
+    let mut body = json!({
+        "supportedVersions": SUPPORTED_VERSIONS,
+        "capabilities": c,
+        "ttlMs": s.list_ttl_ms,
+        "cacheScope": if s.public_lists { "public" } else { "private" },
+    });
+    if let Some(i) = &s.instructions {
+        body["instructions"] = json!(i);
+    }
+    result::modern(body.to_string(), info, &[])
+}
+
+/// The legacy era knows no `extensions`; what is beyond its own capabilities is `experimental`.
+fn opened(catalog: &Catalog, s: &GatewaySettings, info: &Raw, subscribe: bool) -> Raw {
+    let mut c = capabilities(catalog, subscribe);
+    c["experimental"] = extension(s);
+    let mut body = json!({ "capabilities": c, "serverInfo": info.read::<Value>().unwrap_or_default() });
+    if let Some(i) = &s.instructions {
+        body["instructions"] = json!(i);
+    }
+    crate::answer::raw(&body)
+}

@@ -1,0 +1,294 @@
+//! Change notifications: `subscriptions/listen` of the modern era, and the legacy era's stream beside requests.
+//!
+//! Promises: a change is passed on at once (a resource's change over a legacy stream within a tenth of a second, since
+//! its subscriptions are read from the ledger); whoever falls behind is told of everything that it asked for, so that
+//! nothing is missed silently; nothing is sent that was not asked for.
+
+use crate::catalog::{Catalog, MAX_URI};
+use crate::changes::Change;
+use crate::principal::principal_of;
+use crate::service::Shared;
+use mcp::constants::meta;
+use mcp::error::RpcError;
+use mcp::json::{Raw, RawObject};
+use mcp::server::{Caller, Exchange, Responder, SessionRefusal, Subscription};
+use prometheus_client::metrics::gauge::Gauge;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+use tokio::sync::broadcast::error::RecvError;
+use tokio::time::Instant;
+
+const TOOLS: &str = "notifications/tools/list_changed";
+const PROMPTS: &str = "notifications/prompts/list_changed";
+const RESOURCES: &str = "notifications/resources/list_changed";
+const UPDATED: &str = "notifications/resources/updated";
+
+/// The most resources that one stream follows.
+const MAX_URIS: usize = 256;
+/// Notifications sent in a row, and the pause after them; well below what a stream's queue holds.
+const PIECE: u32 = 32;
+const BREATH: Duration = Duration::from_millis(5);
+/// Pause between two looks at a session's subscriptions.
+const PAUSE: Duration = Duration::from_millis(100);
+/// Changed resources that may wait for the next look.
+const MAX_PENDING: usize = 1024;
+
+/// A stream counts while it is open, however it ends.
+struct Counted<'a>(&'a Gauge);
+
+impl<'a> Counted<'a> {
+    fn new(gauge: &'a Gauge) -> Counted<'a> {
+        gauge.inc();
+        Counted(gauge)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
+/// A stream that is not flooded: a burst of changes goes out in pieces that its queue has room for, so that only a reader
+/// that is really too slow loses it.
+struct Out {
+    stream: Subscription,
+    sent: AtomicU32,
+}
+
+impl Out {
+    fn new(stream: Subscription) -> Out {
+        Out { stream, sent: AtomicU32::new(0) }
+    }
+
+    /// `false`: the stream has ended.
+    async fn send(&self, method: &str, params: Option<&RawObject>) -> bool {
+        if self.sent.fetch_add(1, Ordering::Relaxed) % PIECE == PIECE - 1 {
+            tokio::time::sleep(BREATH).await;
+        }
+        self.stream.notify(method, params)
+    }
+
+    async fn updated(&self, uri: &str) -> bool {
+        let params = crate::answer::raw(&json!({ "uri": uri }));
+        self.send(UPDATED, Some(&params.object().unwrap_or_else(RawObject::empty))).await
+    }
+
+    async fn all_updated<'a>(&self, uris: impl Iterator<Item = &'a String>) -> bool {
+        for uri in uris {
+            if !self.updated(uri).await {
+                return false;
+            }
+        }
+        true
+    }
+
+    async fn all_lists(&self) -> bool {
+        self.send(TOOLS, None).await && self.send(PROMPTS, None).await && self.send(RESOURCES, None).await
+    }
+}
+
+/// What a listener asked for and gets.
+#[derive(Default)]
+struct Wanted {
+    tools: bool,
+    prompts: bool,
+    resources: bool,
+    uris: BTreeSet<String>,
+}
+
+impl Wanted {
+    /// The part of a filter that can be honoured.
+    fn of(filter: &RawObject, catalog: &Catalog) -> Result<Wanted, RpcError> {
+        let flag = |name: &str| match filter.get(name) {
+            None => Ok(false),
+            Some(v) => v
+                .as_bool()
+                .ok_or_else(|| RpcError::malformed(format!("params.notifications.{name} must be a boolean"))),
+        };
+        let told = |uri: &str| catalog.resource(uri).is_some_and(|f| f.reader.tells_changes());
+        let mut uris = uris(filter.get("resourceSubscriptions").as_ref())?;
+        uris.retain(|uri| told(uri));
+        Ok(Wanted {
+            tools: flag("toolsListChanged")?,
+            prompts: flag("promptsListChanged")? && catalog.has_prompts(),
+            resources: flag("resourcesListChanged")? && catalog.has_resources(),
+            uris,
+        })
+    }
+
+    fn acknowledged(&self) -> Raw {
+        let mut all = Map::new();
+        for (name, on) in [
+            ("toolsListChanged", self.tools),
+            ("promptsListChanged", self.prompts),
+            ("resourcesListChanged", self.resources),
+        ] {
+            if on {
+                all.insert(name.into(), json!(true));
+            }
+        }
+        if !self.uris.is_empty() {
+            all.insert("resourceSubscriptions".into(), json!(self.uris));
+        }
+        crate::answer::raw(&Value::Object(all))
+    }
+
+    /// Passes a change on, if it was asked for; `false`: the stream has ended.
+    async fn tell(&self, out: &Out, change: &Change) -> bool {
+        let (wanted, list) = match change {
+            Change::Tools => (self.tools, TOOLS),
+            Change::Prompts => (self.prompts, PROMPTS),
+            Change::Resources => (self.resources, RESOURCES),
+            Change::Resource(uri) => return !self.uris.contains(&**uri) || out.updated(uri).await,
+        };
+        !wanted || out.send(list, None).await
+    }
+
+    /// Changes were missed: all that was asked for may have changed.
+    async fn tell_all(&self, out: &Out) -> bool {
+        for change in [Change::Tools, Change::Prompts, Change::Resources] {
+            if !self.tell(out, &change).await {
+                return false;
+            }
+        }
+        out.all_updated(self.uris.iter()).await
+    }
+}
+
+fn uris(given: Option<&Raw>) -> Result<BTreeSet<String>, RpcError> {
+    let Some(given) = given else { return Ok(BTreeSet::new()) };
+    let wrong = |why: &str| RpcError::malformed(format!("params.notifications.resourceSubscriptions {why}"));
+    let given: Vec<String> = given.read().map_err(|_| wrong("must be an array of strings"))?;
+    if given.len() > MAX_URIS {
+        return Err(wrong("has more than 256 URIs; open another stream for the rest"));
+    }
+    if given.iter().any(|uri| uri.len() > MAX_URI) {
+        return Err(wrong("has a URI of more than 8 KiB"));
+    }
+    Ok(given.into_iter().collect())
+}
+
+/// Serves `subscriptions/listen` until its stream ends (spec: basic/patterns/subscriptions).
+pub(crate) async fn listen(shared: &Shared, exchange: &Exchange, responder: Responder) {
+    let filter =
+        exchange.request.params.as_ref().and_then(|p| p.get("notifications")).and_then(|n| n.object());
+    let wanted = match filter {
+        Some(f) => Wanted::of(&f, &shared.catalog()),
+        None => Err(RpcError::malformed("params.notifications must be an object")),
+    };
+    let wanted = match wanted {
+        Ok(w) => w,
+        Err(e) => {
+            responder.finish(e);
+            return;
+        }
+    };
+    // From before the acknowledgement, so that nothing is missed behind it.
+    let mut changes = shared.changes.listen();
+    let info = shared.server_info.as_str();
+    let out = Out::new(responder.listen(&wanted.acknowledged(), &[(meta::SERVER_INFO, info)]));
+    let _counted = Counted::new(&shared.metrics.listeners);
+    loop {
+        let open = tokio::select! {
+            () = out.stream.ended() => false,
+            heard = changes.recv() => match heard {
+                Ok(change) => wanted.tell(&out, &change).await,
+                Err(RecvError::Lagged(_)) => wanted.tell_all(&out).await,
+                Err(RecvError::Closed) => false,
+            },
+        };
+        if !open {
+            return;
+        }
+    }
+}
+
+/// Serves a legacy client's stream until it ends or its session does.
+pub(crate) async fn stream(shared: &Shared, caller: &Caller, stream: Subscription) {
+    let sessions = &shared.sessions;
+    let out = Out::new(stream);
+    let (mut changes, mut ends) = (shared.changes.listen(), sessions.ends());
+    let _counted = Counted::new(&shared.metrics.legacy_streams);
+    let principal = principal_of(&caller.extensions);
+    let has_session = caller.session.is_some();
+    // An open stream is a use of its session; this is also how an end in another process is noticed.
+    let pause = (sessions.idle().duration() / 16).clamp(Duration::from_secs(1), Duration::from_secs(300));
+    let mut using = tokio::time::interval_at(Instant::now() + pause, pause);
+    let mut pending = Pending::default();
+    let mut next_look = Instant::now();
+    loop {
+        let open = tokio::select! {
+            () = out.stream.ended() => false,
+            heard = changes.recv() => match heard {
+                Ok(Change::Tools) => out.send(TOOLS, None).await,
+                Ok(Change::Prompts) => out.send(PROMPTS, None).await,
+                Ok(Change::Resources) => out.send(RESOURCES, None).await,
+                Ok(Change::Resource(uri)) => {
+                    if has_session {
+                        pending.add(uri);
+                    }
+                    true
+                }
+                Err(RecvError::Lagged(_)) => {
+                    pending.all = has_session;
+                    out.all_lists().await
+                }
+                Err(RecvError::Closed) => false,
+            },
+            ended = ends.recv(), if has_session => match ended {
+                Ok(id) => Some(&id) != caller.session.as_ref(),
+                Err(_) => is_there(shared, caller, &principal).await,
+            },
+            () = tokio::time::sleep_until(next_look), if pending.any() => {
+                next_look = Instant::now() + PAUSE;
+                match sessions.subscriptions(caller).await {
+                    Ok(Some(subscribed)) => out.all_updated(pending.take(&subscribed).iter()).await,
+                    Ok(None) => false,
+                    // Looked at again after the pause.
+                    Err(_) => true,
+                }
+            }
+            _ = using.tick(), if has_session => is_there(shared, caller, &principal).await,
+        };
+        if !open {
+            return;
+        }
+    }
+}
+
+/// Whether the stream's session goes on; one that can't be looked up at the moment does.
+async fn is_there(shared: &Shared, caller: &Caller, principal: &str) -> bool {
+    !matches!(shared.sessions.client(caller, principal).await, Err(SessionRefusal::Unknown))
+}
+
+/// Resources that changed and were not told yet.
+#[derive(Default)]
+struct Pending {
+    uris: BTreeSet<Arc<str>>,
+    /// Too many to remember, or some were missed.
+    all: bool,
+}
+
+impl Pending {
+    fn add(&mut self, uri: Arc<str>) {
+        if self.uris.len() >= MAX_PENDING {
+            self.all = true;
+        } else {
+            self.uris.insert(uri);
+        }
+    }
+
+    fn any(&self) -> bool {
+        self.all || !self.uris.is_empty()
+    }
+
+    /// Those that are subscribed to.
+    fn take(&mut self, subscribed: &BTreeSet<String>) -> Vec<String> {
+        let Pending { uris, all } = std::mem::take(self);
+        subscribed.iter().filter(|uri| all || uris.contains(uri.as_str())).cloned().collect()
+    }
+}
