@@ -81,6 +81,7 @@ CREATE TABLE session (
 ) STRICT;
 CREATE UNIQUE INDEX session_id ON session (id);
 CREATE INDEX session_used ON session (used_at);
+CREATE INDEX session_principal ON session (principal, used_at, id);
 CREATE TABLE session_uri (session_seq INTEGER NOT NULL, uri TEXT NOT NULL, PRIMARY KEY (session_seq, uri)) STRICT, WITHOUT ROWID;
 "];
 

@@ -2,7 +2,7 @@
 //! lost between two.
 
 use crate::queue::{Answer, Answered};
-use ledger::store::{MAX_SUBSCRIPTIONS, SESSION_TAKEN, Session, SessionChange, StoreError};
+use ledger::store::{MAX_SESSIONS, MAX_SUBSCRIPTIONS, SESSION_TAKEN, Session, SessionChange, StoreError};
 use ledger::words::Time;
 use rusqlite::{Connection, OptionalExtension as _, Result, params};
 
@@ -109,6 +109,15 @@ fn open(db: &Connection, s: &Session) -> Result<(Answered, bool)> {
         s.used_at.0
     ])?;
     let seq = db.last_insert_rowid();
+    let beyond = db
+        .prepare_cached(
+            "SELECT seq FROM session WHERE principal = ?1 AND seq <> ?2 ORDER BY used_at DESC, id DESC LIMIT -1 OFFSET ?3",
+        )?
+        .query_map(params![s.principal, seq, MAX_SESSIONS as i64 - 1], |r| r.get(0))?
+        .collect::<Result<Vec<i64>>>()?;
+    for old in beyond {
+        remove(db, old)?;
+    }
     for uri in &s.subscriptions {
         subscribe(db, seq, uri)?;
     }

@@ -5,8 +5,8 @@ use crate::env::Env;
 use crate::keys::Secret;
 use crate::operation::Operation;
 use crate::store::{
-    ApiKey, Attention, Blob, BlobKind, Committed, Counts, Found, Identity, MAX_SUBSCRIPTIONS, Query,
-    SESSION_TAKEN, Session, SessionChange, SlotWrite, Store, StoreError, StoreStats, Tombstone, Write,
+    ApiKey, Attention, Blob, BlobKind, Committed, Counts, Found, Identity, MAX_SESSIONS, MAX_SUBSCRIPTIONS,
+    Query, SESSION_TAKEN, Session, SessionChange, SlotWrite, Store, StoreError, StoreStats, Tombstone, Write,
     key_hash_of, slot_hash_of,
 };
 use crate::words::{Epoch, KeyHash, Millis, OperationId, SlotHash, Time};
@@ -274,7 +274,15 @@ impl Store for MemoryStore {
         if s.sessions.contains_key(&session.id) {
             return Err(StoreError::Unavailable(SESSION_TAKEN.into()));
         }
-        s.sessions.insert(session.id.clone(), session);
+        let principal = session.principal.clone();
+        let kept = session.id.clone();
+        s.sessions.insert(kept.clone(), session);
+        let own = || s.sessions.values().filter(|o| o.principal == principal && o.id != kept);
+        if own().count() >= MAX_SESSIONS
+            && let Some(oldest) = own().min_by_key(|o| (o.used_at, &o.id)).map(|o| o.id.clone())
+        {
+            s.sessions.remove(&oldest);
+        }
         Ok(())
     }
     async fn session(&self, id: &str) -> Result<Option<Session>, StoreError> {

@@ -249,6 +249,8 @@ pub enum SessionChange {
     Unsubscribe(String),
 }
 
+/// The most sessions that a principal holds; one more ends the one that was unused for longest.
+pub const MAX_SESSIONS: usize = 4096;
 /// The most subscriptions that a session holds.
 pub const MAX_SUBSCRIPTIONS: usize = 256;
 /// The longest id, revision or log level of a session, in bytes.
@@ -376,7 +378,8 @@ pub trait Store: Send + Sync + 'static {
     async fn api_keys(&self) -> Result<Vec<ApiKey>, StoreError>;
 
     /// Keeps a new session. Its id must be new, and its parts within the bounds of [`Session::bounded`]; else it is
-    /// refused (`Unavailable`), as it is when the disk is nearly full.
+    /// refused (`Unavailable`), as it is when the disk is nearly full. Beyond [`MAX_SESSIONS`] of a principal the one that
+    /// was unused for longest ends.
     async fn open_session(&self, session: Session) -> Result<(), StoreError>;
     /// The session with this id, whoever asks: the caller checks the principal.
     async fn session(&self, id: &str) -> Result<Option<Session>, StoreError>;

@@ -31,7 +31,7 @@ macro_rules! suite {
     ($name:ident, $factory:expr) => {
         mod $name {
             $crate::suite!(@ $factory; creations updates keys slots lazy attention orphans lists pruning payloads counts api_keys);
-            $crate::suite!(# $factory; sessions session_changes session_bounds session_races session_pruning session_restart);
+            $crate::suite!(# $factory; sessions session_changes session_bounds session_races session_pruning session_restart session_count);
         }
     };
     (# $factory:expr; $($case:ident)*) => {

@@ -2,7 +2,8 @@
 
 use super::{Made, T0, is_unavailable};
 use ledger::store::{
-    MAX_SESSION_CLIENT, MAX_SESSION_URI, MAX_SESSION_WORD, MAX_SUBSCRIPTIONS, Session, SessionChange, Store,
+    MAX_SESSION_CLIENT, MAX_SESSION_URI, MAX_SESSION_WORD, MAX_SESSIONS, MAX_SUBSCRIPTIONS, Session,
+    SessionChange, Store,
 };
 use ledger::words::{Millis, Time};
 use std::sync::Arc;
@@ -238,4 +239,30 @@ pub async fn session_restart(made: Made) {
     change(&*again, "a", subscribe(8)).await;
     drop(again);
     drop(keep);
+}
+
+pub async fn session_count(made: Made) {
+    let s = &*made.store;
+    s.open_session(session("bobs", "bob", T0)).await.unwrap();
+    let ids: Vec<String> = (0..MAX_SESSIONS).map(|n| format!("a{n:05}")).collect();
+    for some in ids.chunks(64) {
+        let mut opened = tokio::task::JoinSet::new();
+        for id in some {
+            let number: i64 = id[1..].parse().unwrap();
+            // The second one was unused for longest, whatever the order of their ids.
+            let used = if number == 1 { T0 } else { T0.plus(Millis(1 + number)) };
+            let (store, session) = (made.store.clone(), session(id, "alice", used));
+            opened.spawn(async move { store.open_session(session).await });
+        }
+        while let Some(done) = opened.join_next().await {
+            done.unwrap().unwrap();
+        }
+    }
+    assert!(find(s, "a00001").await.is_some(), "as many as may be are kept");
+    // Even if it claims to be older than all others, the new one stays.
+    s.open_session(session("b", "alice", T0)).await.unwrap();
+    assert_eq!(find(s, "a00001").await, None, "one more ends the one that was unused for longest");
+    for kept in ["a00000", "a00002", "b", "bobs"] {
+        assert!(find(s, kept).await.is_some(), "{kept} stays");
+    }
 }
