@@ -113,6 +113,7 @@ impl Tool for Writer {
             "promise": r.strategy.promise(),
             "retry": retry_is_safe(r),
             "keyCarrier": self.method.key_carrier(),
+            "keyScope": self.method.key_scope().map(provider::KeyScope::word),
             "replayForMs": { "value": r.replay_for.map(|m| m.0), "from": from.replay_for.word(), "published": self.published },
             "sendTimeoutMs": { "value": r.send_timeout.0, "from": from.send_timeout.word() },
             "maxSends": { "value": r.max_sends, "from": from.max_sends.word() },

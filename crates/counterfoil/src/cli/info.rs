@@ -60,8 +60,14 @@ fn describe(out: &Out, m: &Value) {
             } else {
                 " (the provider has not published how long it remembers keys)"
             };
+            let scope = match safety["keyScope"].as_str() {
+                Some("api_key") => ", one scope per API key",
+                Some("route") => ", one scope per route",
+                Some("region") => ", one scope per region of the account",
+                _ => "",
+            };
             out.say(format!(
-                "key       in {carrier}; replays are safe {}{published}",
+                "key       in {carrier}{scope}; replays are safe {}{published}",
                 within(&safety["replayForMs"]["value"])
             ));
         }
