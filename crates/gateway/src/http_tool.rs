@@ -4,14 +4,13 @@
 use crate::answer::raw;
 use crate::context::Context;
 use crate::tool::{BadArguments, Body, ReadTool, Tool, ToolSettings, ToolSpec};
+use crate::turns;
 use async_trait::async_trait;
-use ledger::{Attempt, Executor, Intent, Recovery, RunError, Stopped, StoreError, Strategy, ToolResult};
+use ledger::{Attempt, Executor, Intent, Recovery, RunError, Stopped, StoreError, ToolResult};
 use mcp::json::RawObject;
 use provider::{ConfigError, HttpExecutor, Method, MethodEffect, Origins, Overrides, ReadOutcome};
 use serde_json::{Value, json};
-use std::collections::HashMap;
-use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
-use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
+use std::sync::Arc;
 
 /// The name of the one effect of an HTTP tool.
 pub(crate) const EFFECT: &str = "request";
@@ -150,36 +149,9 @@ pub(crate) async fn resume(attempt: &Attempt, executor: &dyn Executor) -> Result
         )))));
     }
     let effect = &op.effects[0];
-    // Two operations that set the same resource take turns, or a replay of the first could undo the second.
-    let _turn = if effect.recovery.strategy == Strategy::Natural {
-        Some(TURNS.take(&effect.summary).await)
-    } else {
-        None
-    };
+    let _turn = turns::take(effect.recovery.strategy, &effect.summary).await;
     let performed = attempt.resume(0, executor).await?;
     Ok(rendered(&performed.receipt))
-}
-
-/// Who may change which resource now, by the method and target that intents name.
-static TURNS: LazyLock<Turns> = LazyLock::new(Turns::default);
-
-#[derive(Default)]
-struct Turns(Mutex<HashMap<String, Weak<AsyncMutex<()>>>>);
-
-impl Turns {
-    async fn take(&self, resource: &str) -> OwnedMutexGuard<()> {
-        let lock = {
-            let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            let known = all.get(resource).and_then(Weak::upgrade);
-            known.unwrap_or_else(|| {
-                all.retain(|_, l| l.strong_count() > 0);
-                let new = Arc::new(AsyncMutex::new(()));
-                all.insert(resource.to_owned(), Arc::downgrade(&new));
-                new
-            })
-        };
-        lock.lock_owned().await
-    }
 }
 
 fn rendered(receipt: &ledger::Receipt) -> ToolResult {

@@ -41,6 +41,7 @@ pub mod service;
 pub mod sessions;
 pub mod status;
 pub mod tool;
+pub mod turns;
 pub mod usage;
 pub mod view;
 
