@@ -47,6 +47,12 @@ pub enum Error {
         "the process that holds the ledger can't be asked ({0}); nothing was changed. If it is busy or stopping, try again; if it is older than this program, restart it"
     )]
     Control(String),
+    /// The process that holds the ledger can't serve the clients of this one.
+    #[error("{0}")]
+    Holder(String),
+    /// The process that holds the ledger refuses the clients of this one.
+    #[error("{0}")]
+    Refused(String),
 }
 
 impl Error {
@@ -55,14 +61,15 @@ impl Error {
     pub fn is_configuration(&self) -> bool {
         use ledger_sqlite::OpenError;
         match self {
-            Error::Config(_) | Error::Endpoint(_) => true,
+            Error::Config(_) | Error::Endpoint(_) | Error::Refused(_) => true,
             Error::Open(e) => !matches!(e, OpenError::Locked { .. } | OpenError::Database(_)),
             Error::Sandbox(e) => matches!(e, sandbox::Error::NotLoopback(_) | sandbox::Error::Corrupt { .. }),
             Error::Store(_)
             | Error::Bind { .. }
             | Error::File { .. }
             | Error::Fatal(_)
-            | Error::Control(_) => false,
+            | Error::Control(_)
+            | Error::Holder(_) => false,
         }
     }
 }

@@ -3,6 +3,7 @@
 //! The library assembles a gateway from a configuration and runs it; the binary is a command line on it.
 //!
 //! - [`config`]: `counterfoil.toml`, read once into types that can't be wrong;
+//! - [`native`]: tools, resources and prompts written in Rust, to build a server of one's own;
 //! - [`run`]: the gateway, its ledger, its sandbox provider and its control socket;
 //! - `cli` (feature `cli`, on by default): the commands.
 //!
@@ -19,6 +20,8 @@
 pub mod cli;
 pub mod config;
 mod error;
+pub mod native;
 pub mod run;
+mod stdio;
 
 pub use error::Error;

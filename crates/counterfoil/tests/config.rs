@@ -3,8 +3,10 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use counterfoil::config::{At, Auth, Config, ConfigError};
+use counterfoil::config::{At, Auth, Config, ConfigError, LegacySessions};
+use counterfoil::run::{Core, Use};
 use ledger::{Millis, Strategy, Unkeyed};
+use mcp::Eras;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
@@ -40,6 +42,10 @@ public_url = "https://mcp.example.com"
 allowed_hosts = ["mcp.example.com", "mcp.internal:8443"]
 allowed_origins = ["https://app.example.com"]
 max_body = "512KiB"
+eras = "modern"
+eras_by_host = { "MCP.internal" = "legacy", "mcp.example.com" = "modern", "[::1]" = "both" }
+legacy_sessions = "always"
+legacy_session_idle = "12h"
 [ledger]
 url = "sqlite:data/ledger.db"
 lease = "5s"
@@ -81,6 +87,12 @@ fn a_whole_file_is_taken_as_it_is_written() {
     assert_eq!(c.mode, provider::Mode::Production);
     assert_eq!(c.server.listen.to_string(), "0.0.0.0:8600");
     assert_eq!(c.server.max_body, 512 << 10);
+    assert_eq!(c.server.eras, Eras::Modern);
+    let hosts = [("mcp.internal", Eras::Legacy), ("mcp.example.com", Eras::Modern), ("[::1]", Eras::Both)];
+    assert_eq!(c.server.eras_by_host, hosts.map(|(h, e)| (h.to_owned(), e)));
+    assert!(c.server.serves_legacy());
+    assert_eq!(c.server.legacy_sessions, LegacySessions::Always);
+    assert_eq!(c.server.legacy_session_idle, Millis(12 * 3_600_000));
     assert_eq!(c.ledger.path, Path::new("data/ledger.db"));
     assert_eq!((c.ledger.lease, c.ledger.retention), (Millis(5000), Millis(30 * 86_400_000)));
     assert_eq!(c.auth, Auth::ApiKey);
@@ -90,7 +102,7 @@ fn a_whole_file_is_taken_as_it_is_written() {
     let t = &c.tools[0];
     assert_eq!(t.id, "payments.refunds.create");
     assert_eq!(t.recovery.as_ref().unwrap().value, Strategy::Lookup);
-    assert_eq!(t.recovery.as_ref().unwrap().at, At::Line(31, 12));
+    assert_eq!(t.recovery.as_ref().unwrap().at, At::Line(35, 12));
     assert_eq!(t.key_from.as_ref().unwrap().value, ["order_id", "line"]);
     assert_eq!(t.timeout.as_ref().unwrap().value, Millis(10_000));
     assert!(c.sandbox.is_none());
@@ -103,6 +115,9 @@ fn defaults_are_those_of_the_reference() {
     assert_eq!((c.server.path.as_str(), c.server.max_body), ("/mcp", 4 << 20));
     assert_eq!(c.ledger.path, Path::new(".counterfoil/ledger.db"));
     assert_eq!((c.ledger.lease, c.ledger.retention), (Millis(15_000), Millis(7 * 86_400_000)));
+    assert_eq!((c.server.eras, c.server.eras_by_host.len()), (Eras::Both, 0));
+    assert_eq!(c.server.legacy_sessions, LegacySessions::Auto);
+    assert_eq!(c.server.legacy_session_idle, Millis(24 * 3_600_000));
     assert_eq!((c.auth, c.lists_ttl, c.sandbox), (Auth::None, Millis(300_000), None));
     // Without a file it is the same, with the sandbox provider.
     let mut none = Config::sandbox_with_environment(NO_ENV).unwrap();
@@ -163,6 +178,51 @@ const BAD: &[(&str, &str, &str, bool)] = &[
     ("[server]\nallowed_origins = [\"https://a.example/\"]\n", "2:20", "write \"https://a.example\"", true),
     ("[server]\nmax_body = \"4MB\"\n", "2:12", "is not a size", true),
     ("[server]\nmax_body = \"1GiB\"\n", "2:12", "outside 1KiB to 64MiB", false),
+    ("[server]\neras = \"new\"\n", "2:8", "use \"both\", \"modern\" or \"legacy\"", true),
+    ("[server]\neras = [\"modern\"]\n", "2:8", "eras must be a string, not an array", true),
+    ("[server]\neras_by_host = \"a=modern\"\n", "2:16", "eras_by_host must be a table, not a string", true),
+    ("[server.eras_by_host]\nlocalhost = 1\n", "2:13", "localhost must be a string, not an integer", true),
+    ("[server.eras_by_host]\nlocalhost = \"new\"\n", "2:13", "eras_by_host: \"new\" is unknown", true),
+    ("[server.eras_by_host]\n\"https://a\" = \"both\"\n", "2:1", "is not a host name", true),
+    ("[server.eras_by_host]\n\"\" = \"both\"\n", "2:1", "is not a host name", true),
+    ("[server.eras_by_host]\n\"localhost:80\" = \"both\"\n", "2:1", "names a port", true),
+    ("[server.eras_by_host]\n\"[::1]:80\" = \"both\"\n", "2:1", "write \"[::1]\"", true),
+    (
+        "[server.eras_by_host]\nlocalhost = \"both\"\nLOCALHOST = \"modern\"\n",
+        "3:1",
+        "is there already",
+        false,
+    ),
+    (
+        "[server]\nallowed_hosts = [\"a.example:8443\"]\neras_by_host = { \"b.example\" = \"legacy\" }\n",
+        "3:18",
+        "neither loopback nor in allowed_hosts or public_url",
+        false,
+    ),
+    ("[server]\nlegacy_sessions = true\n", "2:19", "must be a string, not true or false", true),
+    ("[server]\nlegacy_sessions = \"often\"\n", "2:19", "\"never\" or \"platform\"", true),
+    ("[server]\nlegacy_session_idle = \"1 day\"\n", "2:23", "is not a length of time", true),
+    ("[server]\nlegacy_session_idle = \"1m\"\n", "2:23", "outside 5m to 30d", false),
+    ("[server]\nlegacy_session_idle = \"31d\"\n", "2:23", "outside 5m to 30d", false),
+    ("[server]\neras = \"modern\"\nlegacy_sessions = \"auto\"\n", "3:1", "only the modern era", false),
+    (
+        "[server]\nlegacy_session_idle = \"1h\"\neras = \"modern\"\neras_by_host = { localhost = \"modern\" }\n",
+        "2:1",
+        "legacy_session_idle has no use",
+        false,
+    ),
+    (
+        "[server]\nlegacy_sessions = \"never\"\nlegacy_session_idle = \"1h\"\n",
+        "3:1",
+        "legacy_session_idle has no use",
+        false,
+    ),
+    (
+        "[server]\nlegacy_sessions = \"platform\"\nlegacy_session_idle = \"1h\"\n",
+        "3:1",
+        "legacy_sessions keeps none here",
+        false,
+    ),
     ("[ledger]\nretention = \"a week\"\n", "2:13", "is not a length of time", true),
     ("[ledger]\nretention = \"500d\"\n", "2:13", "outside 1m to 400d", false),
     ("[ledger]\nurl = \"sqlite::memory:\"\n", "2:7", "a ledger lives in a file", false),
@@ -253,6 +313,9 @@ fn the_schema_agrees_with_the_parser() {
         "[server]\nlisten = \"[::1]:8600\"\n",
         "[server]\nlisten = \"localhost:8600\"\n",
         "[defaults]\nmode = \"inline\"\n",
+        "[server]\neras = \"modern\"\n[server.eras_by_host]\nlocalhost = \"legacy\"\n\"127.0.0.1\" = \"both\"\n",
+        "[server]\nlegacy_sessions = \"never\"\n",
+        "[server]\neras = \"legacy\"\nlegacy_sessions = \"platform\"\n",
     ];
     for text in good {
         parse(text).expect(text);
@@ -289,6 +352,43 @@ fn the_examples_and_templates_are_right() {
 }
 
 #[test]
+fn what_the_templates_show_of_the_server_is_right() {
+    // What is commented out becomes a setting.
+    let shown = |template: &str| {
+        let lines = template.lines().take_while(|l| *l != "[ledger]").map(|l| match l.strip_prefix("# ") {
+            Some(rest) if rest.split_once(" = ").is_some_and(|(key, _)| !key.contains(' ')) => rest,
+            _ => l,
+        });
+        lines.collect::<Vec<_>>().join("\n")
+    };
+    let sandbox = include_str!("../src/cli/templates/sandbox.toml");
+    let all = shown(sandbox);
+    assert!(all.contains("\nlegacy_session_idle = "), "{all}");
+    assert_eq!(parse(&all).unwrap().server, parse(sandbox).unwrap().server, "they are the defaults");
+    let all = shown(include_str!("../src/cli/templates/production.toml"));
+    let c = parse(&all).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(c.server.eras_by_host, [("mcp.example.com".to_owned(), Eras::Modern)]);
+    assert!(schema().is_valid(&as_json(&all)));
+}
+
+#[tokio::test]
+async fn what_a_reload_can_not_change_is_named() {
+    let old = parse("[sandbox]\n").unwrap();
+    let core = Core::open(old.clone(), Use::Catalog).await.unwrap();
+    assert!(core.reload(&old).unwrap().is_empty());
+    for (text, named) in [
+        ("public_url = \"https://mcp.example.com\"", "[server] public_url"),
+        ("eras = \"legacy\"", "[server] eras"),
+        ("eras_by_host = { localhost = \"modern\" }", "[server] eras_by_host"),
+        ("legacy_sessions = \"never\"", "[server] legacy_sessions"),
+        ("legacy_session_idle = \"1h\"", "[server] legacy_session_idle"),
+    ] {
+        let new = parse(&format!("[sandbox]\n[server]\n{text}\n")).unwrap();
+        assert_eq!(core.reload(&new).unwrap(), [named]);
+    }
+}
+
+#[test]
 fn secrets_are_named_and_never_shown() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("hook"), "https://h.example/hook?t=s3cret\n").unwrap();
@@ -312,6 +412,10 @@ fn the_environment_overrides() {
     let c = with(&[
         ("COUNTERFOIL__SERVER__LISTEN", "127.0.0.1:2"),
         ("COUNTERFOIL__SERVER__ALLOWED_HOSTS", "a.example, b.example"),
+        ("COUNTERFOIL__SERVER__ERAS", "modern"),
+        ("COUNTERFOIL__SERVER__ERAS_BY_HOST", "A.example=legacy, localhost = both"),
+        ("COUNTERFOIL__SERVER__LEGACY_SESSIONS", "auto"),
+        ("COUNTERFOIL__SERVER__LEGACY_SESSION_IDLE", "5m"),
         ("COUNTERFOIL__LEDGER__RETENTION", "1d"),
         ("COUNTERFOIL_FAILPOINT", "x"),
         ("OTHER", "y"),
@@ -319,6 +423,10 @@ fn the_environment_overrides() {
     .unwrap();
     assert_eq!(c.server.listen.port(), 2);
     assert_eq!(c.server.allowed_hosts, ["a.example", "b.example"]);
+    assert_eq!(c.server.eras, Eras::Modern);
+    let hosts = [("a.example", Eras::Legacy), ("localhost", Eras::Both)];
+    assert_eq!(c.server.eras_by_host, hosts.map(|(h, e)| (h.to_owned(), e)));
+    assert_eq!(c.server.legacy_session_idle, Millis(300_000));
     assert_eq!(c.ledger.retention, Millis(86_400_000));
     for (name, value, words) in [
         ("COUNTERFOIL__SERVER__LISTN", "x", "did you mean \"listen\"?"),
@@ -326,6 +434,12 @@ fn the_environment_overrides() {
         ("COUNTERFOIL__LISTEN", "x", "must be COUNTERFOIL__SECTION__KEY"),
         ("COUNTERFOIL__SERVER__LISTEN", "x", "is not an address"),
         ("COUNTERFOIL__SERVER__LISTEN", "0.0.0.0:1", "can be reached from other machines"),
+        ("COUNTERFOIL__SERVER__ERAS", "old", "eras: \"old\" is unknown"),
+        ("COUNTERFOIL__SERVER__ERAS_BY_HOST", "localhost", "\"localhost\" has no value; write KEY=VALUE"),
+        ("COUNTERFOIL__SERVER__ERAS_BY_HOST", "a.example=both", "requests for \"a.example\" are refused"),
+        ("COUNTERFOIL__SERVER__ERAS_BY_HOST", "localhost=", "eras_by_host: \"\" is unknown"),
+        ("COUNTERFOIL__SERVER__LEGACY_SESSIONS", "yes", "legacy_sessions: \"yes\" is unknown"),
+        ("COUNTERFOIL__SERVER__LEGACY_SESSION_IDLE", "1s", "outside 5m to 30d"),
         ("COUNTERFOIL__TOOLS__A", "x", "no section [tools] that the environment can set"),
     ] {
         let e = with(&[(name, value)]).unwrap_err().to_string();

@@ -1,8 +1,8 @@
-//! Names of the Model Context Protocol, revision 2026-07-28, that this crate interprets.
+//! Names of the Model Context Protocol that this crate interprets.
 
 /// The modern revision that is spoken (spec: basic/versioning).
 pub const VERSION: &str = "2026-07-28";
-/// All revisions served, newest first; the `supported` member of version errors.
+/// The modern revisions, newest first: what a request may name in its `_meta`; the `supported` member of version errors.
 pub const SUPPORTED_VERSIONS: &[&str] = &[VERSION];
 
 /// Keys of `_meta` (spec: basic, "General fields").
@@ -39,6 +39,8 @@ pub mod header {
     pub const NAME: &str = "mcp-name";
     /// Prefix of mirrored tool arguments.
     pub const PARAM_PREFIX: &str = "mcp-param-";
+    /// Legacy era: the session a request belongs to.
+    pub const SESSION_ID: &str = "mcp-session-id";
     /// Tells reverse proxies not to hold a stream back.
     pub const ACCEL_BUFFERING: &str = "x-accel-buffering";
 }
@@ -53,8 +55,12 @@ pub mod method {
     pub const TOOLS_CALL: &str = "tools/call";
     /// Opens a stream of change notifications.
     pub const LISTEN: &str = "subscriptions/listen";
-    /// Opening of the legacy era, named in the refusal to it.
+    /// Opening of the legacy era.
     pub const INITIALIZE: &str = "initialize";
+    /// Legacy era: asks whether the other side lives.
+    pub const PING: &str = "ping";
+    /// Ends a running request.
+    pub const CANCELLED: &str = "notifications/cancelled";
     /// Progress of a request.
     pub const PROGRESS: &str = "notifications/progress";
     /// A log message of a request.

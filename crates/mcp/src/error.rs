@@ -3,7 +3,7 @@
 //! | cause | HTTP | code | id |
 //! | --- | --- | --- | --- |
 //! | `Host` or `Origin` not allowed | 403 | -32600 | no |
-//! | any method but POST | 405 | -32600 | no |
+//! | any method but POST (legacy era: but GET and DELETE too) | 405 | -32600 | no |
 //! | body is not `application/json` | 415 | -32600 | no |
 //! | `Accept` excludes `application/json` | 406 | -32600 | no |
 //! | body larger than the limit | 413 | -32600 | no |
@@ -12,13 +12,27 @@
 //! | a batch, a response, a wrong `jsonrpc`, `id` or `method` | 400 | -32600 | if readable |
 //! | `params` missing or not an object, required `_meta` missing or mistyped, `params.name` missing | 400 | -32602 | yes |
 //! | a mirrored header is missing, doubled, malformed or differs from the body | 400 | -32020 | yes |
-//! | a revision that isn't served; `initialize` of the legacy era | 400 | -32022 | yes |
+//! | a revision that isn't served; `initialize` where the legacy era isn't served | 400 | -32022 | yes |
+//! | any modern request where the modern era isn't served | 400 | -32600 | yes |
 //! | `subscriptions/listen` from a client that can't take a stream | 406 | -32600 | yes |
 //! | a capability that the client didn't declare | 400 | -32021 | yes |
 //! | a method that isn't served | 404 | -32601 | yes |
 //! | well-formed parameters that name nothing: unknown tool, foreign cursor | 200 | -32602 | yes |
 //! | the server failed (a panic included) | 200 | -32603 | yes |
 //! | an application's own error, with `data.kind` | 200 | outside -32768..-32000 | yes |
+//!
+//! Legacy era: an error of a request that was admitted travels with 200, whatever stands above; before that, in
+//! addition:
+//!
+//! | cause | HTTP | code | id |
+//! | --- | --- | --- | --- |
+//! | `Mcp-Session-Id` malformed; DELETE without it | 400 | -32600 | if readable |
+//! | the session is unknown, ended, expired or another's | 404 | -32600 | if readable |
+//! | DELETE where no sessions are kept | 405 | -32600 | no |
+//! | the session can't be looked up at the moment | 503 | -32600 | if readable |
+//! | GET without `text/event-stream` in `Accept` | 406 | -32600 | no |
+//! | the server failed over a notification, GET or DELETE | 500 | -32603 | no |
+//! | the client cancelled the request | 200 | -32800 | yes |
 //!
 //! Statuses 400 and 404 are the specification's (Streamable HTTP; basic, "Error Codes"). Where it is silent the error
 //! travels with 200, because official clients show a typed error only on 200 and 400, and one tears its connection
@@ -30,6 +44,7 @@ use serde_json::{Value, json};
 use crate::constants::SUPPORTED_VERSIONS;
 use crate::json::{JsonError, Raw, quote};
 use crate::message::Id;
+use crate::revision::Eras;
 
 /// -32700: the body isn't JSON.
 pub const PARSE_ERROR: i64 = -32700;
@@ -45,6 +60,8 @@ pub const INTERNAL: i64 = -32603;
 pub const HEADER_MISMATCH: i64 = -32020;
 /// -32021: a capability is needed that the client didn't declare.
 pub const MISSING_CAPABILITY: i64 = -32021;
+/// -32800: the client cancelled its request (legacy era; the code is the Language Server Protocol's).
+pub const CANCELLED: i64 = -32800;
 /// -32022: the revision isn't served.
 pub const UNSUPPORTED_VERSION: i64 = -32022;
 
@@ -123,14 +140,25 @@ impl RpcError {
         .with_data(json!({ "requiredCapabilities": required }))
     }
 
-    /// The revision isn't served: 400, -32022, naming those that are.
-    pub fn unsupported_version(requested: &str) -> RpcError {
+    /// The revision isn't served: 400, -32022, naming those that are. `data.supported` has those that a request may
+    /// name in its `_meta`; the message also has those that `initialize` opens.
+    pub fn unsupported_version(requested: &str, eras: Eras) -> RpcError {
         Self::new(
             StatusCode::BAD_REQUEST,
             UNSUPPORTED_VERSION,
-            format!("Unsupported protocol version. Nothing ran; served: {}.", SUPPORTED_VERSIONS.join(", ")),
+            format!("Unsupported protocol version. Nothing ran; served: {}.", eras.served()),
         )
         .with_data(json!({ "supported": SUPPORTED_VERSIONS, "requested": requested }))
+    }
+
+    /// The client cancelled its request (legacy era): 200, -32800.
+    pub fn cancelled() -> RpcError {
+        Self::new(
+            StatusCode::OK,
+            CANCELLED,
+            "Cancelled: the client cancelled this request. What had begun may still take effect; ask before \
+             repeating it.",
+        )
     }
 
     /// The server failed: 200, -32603. The message must not tell how the server is made.

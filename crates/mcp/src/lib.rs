@@ -24,6 +24,8 @@ pub mod paging;
 pub mod revision;
 pub mod server;
 pub mod sse;
+#[cfg(feature = "wire-log")]
+mod wire_log;
 
 pub use error::{Error, RpcError};
 pub use json::{Raw, RawObject};

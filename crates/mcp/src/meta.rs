@@ -5,6 +5,7 @@ use crate::constants::{SUPPORTED_VERSIONS, meta};
 use crate::error::RpcError;
 use crate::json::{Raw, RawObject};
 use crate::message::Request;
+use crate::revision::{Eras, Revision};
 
 /// Severity of a log message, lowest first (RFC 5424; spec: logging).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -60,9 +61,9 @@ impl RequestMeta {
     /// # Errors
     /// -32602 with 400 if a required field is missing or a known one has the wrong type; the message names the
     /// revisions served, since it may be all that a client of another era shows.
-    pub fn of(request: &Request) -> Result<RequestMeta, RpcError> {
+    pub fn of(request: &Request, eras: Eras) -> Result<RequestMeta, RpcError> {
         let refuse = |why: String| {
-            RpcError::malformed(format!("{why} (this server speaks {})", SUPPORTED_VERSIONS.join(", ")))
+            RpcError::malformed(format!("{why} (this server speaks {})", eras.served()))
                 .with_data(serde_json::json!({ "supported": SUPPORTED_VERSIONS }))
         };
         let raw = request
@@ -95,6 +96,39 @@ impl RequestMeta {
             ),
         };
         Ok(RequestMeta { raw, protocol_version, client_info, client_capabilities, progress_token, log_level })
+    }
+
+    /// Of a request of the legacy era: what the handshake said of the client, and the request's own progress token.
+    ///
+    /// # Errors
+    /// -32602 if `_meta` isn't an object or the token has the wrong type.
+    pub fn legacy(
+        request: &Request,
+        revision: Revision,
+        capabilities: Raw,
+        info: Option<Raw>,
+        log_level: Option<LogLevel>,
+    ) -> Result<RequestMeta, RpcError> {
+        let raw = match &request.meta {
+            Some(raw) => raw.clone(),
+            None if request.params.as_ref().is_some_and(|p| p.get("_meta").is_some_and(|m| !m.is_null())) => {
+                return Err(RpcError::malformed("_meta must be an object"));
+            }
+            None => RawObject::empty(),
+        };
+        let progress_token = raw.get(meta::PROGRESS_TOKEN);
+        if progress_token.as_ref().is_some_and(|token| !token.is_string() && !token.is_integer()) {
+            let why = format!("{} must be a string or an integer", meta::PROGRESS_TOKEN);
+            return Err(RpcError::malformed(why));
+        }
+        Ok(RequestMeta {
+            raw,
+            protocol_version: Raw::string(revision.as_str()),
+            client_info: info,
+            client_capabilities: capabilities,
+            progress_token,
+            log_level,
+        })
     }
 
     /// The revision the request is written in.

@@ -13,31 +13,49 @@ use crate::error::RpcError;
 use crate::headers::must_equal;
 use crate::message::Request;
 use crate::meta::RequestMeta;
+use crate::revision::Eras;
 
-/// Checks a request's metadata and standard headers.
+/// Checks a request's metadata and standard headers. `eras`: what is served, for the texts of refusals.
 ///
 /// # Errors
 /// See the order above; all travel with HTTP 400.
-pub fn admit(request: &Request, headers: &HeaderMap) -> Result<RequestMeta, RpcError> {
+pub fn admit(request: &Request, headers: &HeaderMap, eras: Eras) -> Result<RequestMeta, RpcError> {
+    check(request, Some(headers), eras)
+}
+
+/// As [`admit`], of a request that came without headers, as over lines: its metadata is all there is.
+///
+/// # Errors
+/// Points 1, 2 and 4 of the order above, and -32602 if the body lacks the name.
+pub fn admit_bare(request: &Request, eras: Eras) -> Result<RequestMeta, RpcError> {
+    check(request, None, eras)
+}
+
+fn check(request: &Request, headers: Option<&HeaderMap>, eras: Eras) -> Result<RequestMeta, RpcError> {
+    let mirrors = |name: &str, value: &str, wrapped: bool| match headers {
+        Some(headers) => must_equal(headers, name, value, wrapped),
+        None => Ok(()),
+    };
     let declares = |m: &crate::json::RawObject| m.get(meta::PROTOCOL_VERSION).is_some();
     if request.method == method::INITIALIZE && !request.meta.as_ref().is_some_and(declares) {
         let asked = request.params.as_ref().and_then(|p| p.get("protocolVersion"));
         return Err(RpcError::unsupported_version(
             &asked.as_ref().and_then(|v| v.as_string()).unwrap_or_default(),
+            eras,
         ));
     }
-    let meta = RequestMeta::of(request)?;
+    let meta = RequestMeta::of(request, eras)?;
     let version = meta.protocol_version();
-    must_equal(headers, header::PROTOCOL_VERSION, &version, false)?;
+    mirrors(header::PROTOCOL_VERSION, &version, false)?;
     if !SUPPORTED_VERSIONS.contains(&&*version) {
-        return Err(RpcError::unsupported_version(&version));
+        return Err(RpcError::unsupported_version(&version, eras));
     }
-    must_equal(headers, header::METHOD, &request.method, false)?;
+    mirrors(header::METHOD, &request.method, false)?;
     if let Some(source) = name_source(&request.method) {
         let name = request.params.as_ref().and_then(|p| p.get(source));
         let name = name.as_ref().and_then(|n| n.as_string());
         let name = name.ok_or_else(|| RpcError::malformed(format!("params.{source} must be a string")))?;
-        must_equal(headers, header::NAME, &name, true)?;
+        mirrors(header::NAME, &name, true)?;
     }
     drop(version);
     Ok(meta)

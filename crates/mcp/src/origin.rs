@@ -76,6 +76,15 @@ impl HostPolicy {
     }
 }
 
+/// The host that a request names, without its port.
+pub(crate) fn host_name(parts: &Parts) -> Option<&str> {
+    let host = match parts.headers.get(HOST) {
+        Some(host) => host.to_str().ok()?,
+        None => parts.uri.authority()?.as_str(),
+    };
+    Some(split(host).0)
+}
+
 /// Whether a host name or address (without port) is this machine's loopback.
 pub fn is_loopback_name(name: &str) -> bool {
     let bare = name.strip_prefix('[').and_then(|n| n.strip_suffix(']')).unwrap_or(name);

@@ -85,4 +85,15 @@ impl Eras {
     pub fn legacy(self) -> bool {
         self != Eras::Modern
     }
+
+    /// The revisions served, newest first, as a text for people; legacy ones with how they are opened.
+    pub fn served(self) -> String {
+        let names = |all: &[Revision]| all.iter().map(|r| r.as_str()).collect::<Vec<_>>().join(", ");
+        let (modern, legacy) = (names(Revision::MODERN), names(Revision::LEGACY));
+        match self {
+            Eras::Modern => modern,
+            Eras::Legacy => format!("{legacy} (by initialize)"),
+            Eras::Both => format!("{modern}; {legacy} (by initialize)"),
+        }
+    }
 }

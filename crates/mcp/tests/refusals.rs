@@ -6,15 +6,25 @@ mod common;
 use std::time::Duration;
 
 use common::{META, Server, call, message};
-use mcp::RpcError;
 use mcp::server::{Authenticator, HttpRefusal, ServeLimits};
+use mcp::{Eras, RpcError};
 use serde_json::json;
 
 const CAPABILITIES: &str = r#""io.modelcontextprotocol/clientCapabilities":{}"#;
 
+async fn modern() -> Server {
+    Server::with(|c| c.eras = Eras::Modern, ServeLimits::default()).await
+}
+
 #[tokio::test]
 async fn the_conformance_table_of_required_rejections() {
-    let server = Server::start().await;
+    for eras in [Eras::Both, Eras::Modern] {
+        required_rejections(eras).await;
+    }
+}
+
+async fn required_rejections(eras: Eras) {
+    let server = Server::with(|c| c.eras = eras, ServeLimits::default()).await;
     let one = |method: &str, meta: &str| {
         format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{{{meta}}}}}"#)
     };
@@ -37,8 +47,8 @@ async fn the_conformance_table_of_required_rejections() {
         message("1", "tools/call", r#""arguments":{}"#),
     ] {
         assert_eq!(server.post(&body, &[]).await.refusal(), (400, -32602, id.clone()), "{body}");
-        // Missing metadata wins over missing headers.
-        if !body.contains("tools/call") {
+        // Missing metadata wins over missing headers, where those don't choose the legacy era.
+        if !body.contains("tools/call") && eras == Eras::Modern {
             let bare = server.post(&body, &[("MCP-Protocol-Version", None), ("Mcp-Method", None)]).await;
             assert_eq!(bare.refusal(), (400, -32602, id.clone()), "{body}");
         }
@@ -52,12 +62,22 @@ async fn the_conformance_table_of_required_rejections() {
     assert_eq!(answer.json()["error"]["data"], json!({"supported": ["2026-07-28"], "requested": "v999.0.0"}));
     assert_eq!(server.post(&foreign, &[]).await.refusal(), (400, -32020, id.clone()), "mismatch wins");
 
-    for method in ["initialize", "ping", "logging/setLevel", "resources/subscribe", "unknown/method"] {
+    for method in [
+        "initialize",
+        "ping",
+        "logging/setLevel",
+        "resources/subscribe",
+        "resources/unsubscribe",
+        "unknown/method",
+    ] {
         assert_eq!(
             server.post(&message("1", method, ""), &[]).await.refusal(),
             (404, -32601, id.clone()),
             "{method}"
         );
+    }
+    if eras == Eras::Both {
+        return;
     }
     let legacy = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{}}}"#;
     let answer = server.post(legacy, &[("MCP-Protocol-Version", None), ("Mcp-Method", None)]).await;
@@ -164,7 +184,7 @@ async fn bodies_that_are_no_request() {
 
 #[tokio::test]
 async fn refusals_of_http_itself() {
-    let server = Server::start().await;
+    let server = modern().await;
     let good = message("1", "server/discover", "");
     for (name, value, expected) in [
         ("Host", Some("evil.example.com"), 403),

@@ -1,6 +1,7 @@
-//! `doctor`: configuration, store, clock, disk, permissions, secrets, and whether the retentions agree: what is
-//! wrong and how to mend it. Nothing is changed.
+//! `doctor`: configuration, store, clock, disk, permissions, secrets, whether the retentions agree, and what clients
+//! still use of the protocol: what is wrong and how to mend it. Nothing is changed.
 
+use super::doctor_eras;
 use super::fail::{Done, USAGE};
 use super::out::Out;
 use super::place::Place;
@@ -45,14 +46,15 @@ struct Finding {
     mend: Option<String>,
 }
 
+/// What was found, in order.
 #[derive(Default)]
-struct Report(Vec<Finding>);
+pub(super) struct Report(Vec<Finding>);
 
 impl Report {
-    fn good(&mut self, about: &str, what: impl Into<String>) {
+    pub(super) fn good(&mut self, about: &str, what: impl Into<String>) {
         self.0.push(Finding { level: Level::Good, about: about.into(), what: what.into(), mend: None });
     }
-    fn warn(&mut self, about: &str, what: impl Into<String>, mend: &str) {
+    pub(super) fn warn(&mut self, about: &str, what: impl Into<String>, mend: &str) {
         self.0.push(Finding {
             level: Level::Warning,
             about: about.into(),
@@ -60,13 +62,24 @@ impl Report {
             mend: Some(mend.into()),
         });
     }
-    fn error(&mut self, about: &str, what: impl Into<String>, mend: &str) {
+    pub(super) fn error(&mut self, about: &str, what: impl Into<String>, mend: &str) {
         self.0.push(Finding {
             level: Level::Error,
             about: about.into(),
             what: what.into(),
             mend: Some(mend.into()),
         });
+    }
+}
+
+#[cfg(test)]
+impl Report {
+    /// Level, what, and how to mend it, one line a finding.
+    pub(super) fn lines(&self) -> Vec<String> {
+        let line = |f: &Finding| {
+            format!("{} {}: {} | {}", f.level.word(), f.about, f.what, f.mend.as_deref().unwrap_or("-"))
+        };
+        self.0.iter().map(line).collect()
     }
 }
 
@@ -129,8 +142,10 @@ async fn check(config: &Config, horizon: Millis, report: &mut Report) {
         Ok(loaded) => integrations(config, &loaded, horizon, report).await,
     }
     server(config, report);
+    doctor_eras::served(&config.server, report);
     directory(config, report);
     store(config, report).await;
+    doctor_eras::usage(config.ledger.directory(), report).await;
     if let Some(at) = config.sandbox {
         if crate::run::sandbox_answers(at).await {
             report.good("sandbox", format!("a sandbox provider answers at {at}"));
@@ -171,6 +186,9 @@ async fn integrations(config: &Config, loaded: &Loaded, horizon: Millis, report:
         }
     };
     let catalog = core.gateway.catalog();
+    let asking = catalog.entries().filter(|e| e.spec.requires.is_some());
+    let asking: Vec<&str> = asking.map(|e| &*e.spec.canonical).collect();
+    doctor_eras::sessions(&config.server, &asking, report);
     for integration in &loaded.integrations {
         for m in integration.methods().iter().filter(|m| m.effect() == MethodEffect::Mutating) {
             let Some(entry) = catalog.find(m.canonical_id()) else { continue };

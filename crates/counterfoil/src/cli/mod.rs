@@ -11,6 +11,7 @@ mod caller;
 mod completions;
 mod demo;
 mod doctor;
+mod doctor_eras;
 mod exec;
 mod fail;
 mod http;

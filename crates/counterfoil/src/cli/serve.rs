@@ -1,9 +1,11 @@
-//! `serve`: the gateway, until it is told to stop.
+//! `serve`: the gateway, until it is told to stop; with `--stdio` for one client, until that one ends.
 
 use super::fail::{Done, Fail, UNAVAILABLE};
 use super::out::Out;
 use super::place::Place;
 use super::ready;
+use crate::config::{Auth, Config};
+use crate::native::Native;
 use crate::run::{Running, Server};
 use std::net::SocketAddr;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -18,10 +20,17 @@ pub(super) struct Args {
     /// The ledger was restored from a backup: no new operation is opened until `counterfoil ops release`
     #[arg(long)]
     restored: bool,
+    /// Serve one client over stdin and stdout, and listen on HTTP only where --listen says so. If another process holds
+    /// the ledger, forward to it. With [auth] mode = "api-key" the key is in COUNTERFOIL_API_KEY
+    #[arg(long, conflicts_with_all = ["json", "restored"])]
+    stdio: bool,
 }
 
+/// The key of the client over stdio.
+const API_KEY: &str = "COUNTERFOIL_API_KEY";
+
 impl Args {
-    fn config(&self) -> Result<crate::config::Config, crate::config::ConfigError> {
+    fn config(&self) -> Result<Config, crate::config::ConfigError> {
         let mut config = self.place.load()?;
         if let Some(listen) = self.listen {
             config.set_listen(listen)?;
@@ -33,6 +42,9 @@ impl Args {
 
 pub(super) async fn run(args: Args, out: &Out) -> Done {
     let config = args.config()?;
+    if args.stdio {
+        return stdio(args, config).await;
+    }
     // From here on a signal is a wish to end in order, also while starting.
     let listen =
         |kind| signal(kind).map_err(|e| Fail::unavailable(format!("signals can't be received: {e}")));
@@ -74,6 +86,35 @@ pub(super) async fn run(args: Args, out: &Out) -> Done {
         }
     }
     tracing::info!("stopped");
+    Ok(0)
+}
+
+/// Stdout belongs to the client from here on.
+async fn stdio(args: Args, config: Config) -> Done {
+    let listen =
+        |kind| signal(kind).map_err(|e| Fail::unavailable(format!("signals can't be received: {e}")));
+    let mut stop = [listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?];
+    let mut hangup = listen(SignalKind::hangup())?;
+    let api_key = std::env::var(API_KEY).ok().filter(|key| !key.is_empty());
+    if config.auth == Auth::ApiKey && api_key.is_none() {
+        return Err(Fail::usage(format!(
+            "the configuration asks for an API key ([auth] mode = \"api-key\"): set {API_KEY} to one; `counterfoil api-keys create --principal NAME` makes it"
+        )));
+    }
+    let (tell, reload) = tokio::sync::mpsc::channel(1);
+    let hangups = async move { while hangup.recv().await.is_some() && tell.send(()).await.is_ok() {} };
+    let _hangups = tokio_util::task::AbortOnDropHandle::new(tokio::spawn(hangups));
+    let served = crate::stdio::serve(
+        crate::stdio::Reach { config, listen: args.listen.is_some(), api_key, native: Native::default() },
+        crate::stdio::Client {
+            reader: tokio::io::stdin(),
+            writer: tokio::io::stdout(),
+            stop: any(&mut stop),
+            reload,
+            load: || args.config(),
+        },
+    );
+    served.await?;
     Ok(0)
 }
 

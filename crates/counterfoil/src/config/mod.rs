@@ -7,6 +7,7 @@
 //! `[lists]`, `[defaults]`, `[alerts]` or `[sandbox]`. A secret is named, `${env:NAME}` or `${file:PATH}`, never written.
 
 mod environment;
+mod eras;
 mod error;
 mod node;
 mod sections;
@@ -14,11 +15,13 @@ mod tools;
 mod values;
 
 pub use error::{At, ConfigError, Problem};
+pub use gateway::LegacySessions;
 pub(crate) use provider::nearest;
 pub use tools::{Defaults, Set, ToolConfig};
 pub use values::{Webhook, parse_size, show_duration, show_size};
 
 use ledger::Millis;
+use mcp::Eras;
 use provider::Mode;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -78,6 +81,22 @@ pub struct Server {
     pub allowed_origins: Vec<String>,
     /// The largest request body, in bytes.
     pub max_body: usize,
+    /// Which eras of the protocol are served.
+    pub eras: Eras,
+    /// Which eras are served under certain `Host` names (lower case, without port) instead of `eras`.
+    pub eras_by_host: Vec<(String, Eras)>,
+    /// When a legacy client gets a session.
+    pub legacy_sessions: LegacySessions,
+    /// How long a session may go unused until it ends.
+    pub legacy_session_idle: Millis,
+}
+
+impl Server {
+    /// Whether a legacy client is served under any name.
+    #[must_use]
+    pub fn serves_legacy(&self) -> bool {
+        self.eras.legacy() || self.eras_by_host.iter().any(|(_, eras)| eras.legacy())
+    }
 }
 
 /// `[ledger]`.
@@ -150,6 +169,10 @@ impl Config {
                 allowed_hosts: Vec::new(),
                 allowed_origins: Vec::new(),
                 max_body: 4 << 20,
+                eras: Eras::Both,
+                eras_by_host: Vec::new(),
+                legacy_sessions: LegacySessions::Auto,
+                legacy_session_idle: gateway::sessions::SESSION_IDLE,
             },
             ledger: LedgerConfig {
                 path: data.join("ledger.db"),

@@ -137,6 +137,21 @@ impl Faults {
     }
 }
 
+/// A key and its string.
+pub(super) struct Pair {
+    pub key: String,
+    pub key_at: At,
+    pub value: String,
+    pub value_at: At,
+}
+
+impl Pair {
+    fn new(key: &str, key_at: &At, value: &str, value_at: &At) -> Pair {
+        let (key, value) = (key.to_owned(), value.to_owned());
+        Pair { key, key_at: key_at.clone(), value, value_at: value_at.clone() }
+    }
+}
+
 /// Reads one table. Each getter takes a key out; [`Reader::finish`] refuses what is left.
 pub(super) struct Reader<'a> {
     /// How the table is named in messages: `[server]`.
@@ -261,6 +276,37 @@ impl<'a> Reader<'a> {
                 None
             }
         }
+    }
+
+    /// The strings of a table whose keys are free, such as `eras_by_host`, with the places of key and value; from the
+    /// environment `KEY=VALUE`, separated by commas.
+    pub fn pairs(&self, key: &'static str) -> Vec<Pair> {
+        let Some(entry) = self.take(key) else { return Vec::new() };
+        let mut out = Vec::new();
+        match &entry.value.kind {
+            Kind::Variable(s) => {
+                let at = &entry.value.at;
+                for part in s.split(',').map(str::trim).filter(|p| !p.is_empty()) {
+                    match part.split_once('=') {
+                        Some((k, v)) => out.push(Pair::new(k.trim(), at, v.trim(), at)),
+                        None => self.faults.add(
+                            at,
+                            format!("{key}: {part:?} has no value; write KEY=VALUE, separated by commas"),
+                        ),
+                    }
+                }
+            }
+            Kind::Table(entries) => {
+                for e in entries {
+                    match &e.value.kind {
+                        Kind::Text(s) => out.push(Pair::new(&e.key, &e.at, s, &e.value.at)),
+                        _ => self.wrong(e, "a string"),
+                    }
+                }
+            }
+            _ => self.wrong(entry, "a table"),
+        }
+        out
     }
 
     /// A table under this one.

@@ -3,7 +3,7 @@
 use super::environment::Environment;
 use super::error::At;
 use super::node::{Entry, Faults, Reader};
-use super::{Auth, Config, DATA, IntegrationRef, LedgerConfig, SANDBOX_LISTEN, Server, tools, values};
+use super::{Auth, Config, DATA, IntegrationRef, LedgerConfig, SANDBOX_LISTEN, Server, eras, tools, values};
 use ledger::Millis;
 use provider::Mode;
 use std::collections::HashMap;
@@ -105,14 +105,23 @@ fn server(section: &Reader<'_>, auth: Auth) -> (Server, Mode) {
         let fits = (1024..=64 << 20).contains(&bytes);
         usize::try_from(bytes).ok().filter(|_| fits).ok_or_else(|| format!("{text} is outside 1KiB to 64MiB"))
     });
+    let allowed_hosts = checked("allowed_hosts", values::host);
+    let public_url = section.parsed("public_url", values::public_url).map(|(u, _)| u);
+    let mut seen = allowed_hosts.clone();
+    seen.extend(public_url.as_ref().and_then(|u| u.host_str()).map(str::to_owned));
+    let spoken = eras::read(section, &seen);
     let server = Server {
         name: section.parsed("name", values::name).map_or_else(|| "counterfoil".into(), |(n, _)| n),
         listen: listen.map_or(SocketAddr::from(([127, 0, 0, 1], 8600)), |(l, _)| l),
         path: section.parsed("path", values::path).map_or_else(|| "/mcp".into(), |(p, _)| p),
-        public_url: section.parsed("public_url", values::public_url).map(|(u, _)| u),
-        allowed_hosts: checked("allowed_hosts", values::host),
+        public_url,
+        allowed_hosts,
         allowed_origins: checked("allowed_origins", values::origin),
         max_body: max_body.map_or(4 << 20, |(b, _)| b),
+        eras: spoken.eras,
+        eras_by_host: spoken.by_host,
+        legacy_sessions: spoken.sessions,
+        legacy_session_idle: spoken.idle,
     };
     section.finish();
     (server, mode.map_or(Mode::Sandbox, |(m, _)| m))

@@ -1,10 +1,12 @@
 //! From the configuration to the tools that are served: manifests read, secrets resolved, every setting decided.
 
 use crate::config::{At, Config, ConfigError, Problem, Set, ToolConfig, nearest, read_file};
+use crate::native::{Bound, Chosen, Native, Registry};
 use gateway::catalog::ListSettings;
 use gateway::{Body, Catalog, CatalogError, Offer, ToolSettings, ToolSpec, http_tool, status};
 use ledger::{Ledger, OperationPolicy};
 use provider::{ConfigCredentials, Format, HttpExecutor, Integration, Method, MethodEffect, Overrides};
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -20,9 +22,11 @@ pub struct Loaded {
     pub missing: Vec<provider::CredentialError>,
 }
 
-/// The tools, checked.
+/// What is offered, checked.
 pub(crate) struct Assembled {
     pub catalog: Catalog,
+    /// The methods that native tools compose.
+    pub methods: Registry,
 }
 
 /// Reads the manifests and resolves the secrets. `sandbox_at`: where the bundled provider listens, if it is mounted.
@@ -73,35 +77,36 @@ fn from_provider(e: &provider::ConfigError) -> Problem {
     Problem { file: e.file.clone(), at, message: e.message.clone() }
 }
 
-/// Decides every setting and makes the catalog, the built-in tool last.
+/// Decides every setting and makes the catalog: native tools first, then methods, the built-in tool last.
 pub(crate) fn catalog(
     config: &Config,
     loaded: &Loaded,
     ledger: &Arc<Ledger>,
+    native: &Native,
 ) -> Result<Assembled, ConfigError> {
     for e in &loaded.missing {
         tracing::warn!("{e}");
     }
-    let mut tools = tools(config, loaded)?;
+    let (mut tools, methods) = tools(config, loaded, native)?;
     tools.push(status::tool(ledger.clone()));
     let lists = ListSettings {
         ttl: config.lists_ttl,
         public: config.auth == crate::config::Auth::None,
         server_info: gateway::service::server_info(&config.server.name, env!("CARGO_PKG_VERSION")),
     };
-    let catalog = Catalog::build(Offer { tools, ..Offer::default() }, &lists)
+    let offer = Offer {
+        tools,
+        resources: native.resources.iter().map(|r| r.offered()).collect(),
+        templates: native.templates.iter().map(|t| t.offered()).collect(),
+        prompts: native.prompts.iter().map(|p| p.offered()).collect(),
+    };
+    let catalog = Catalog::build(offer, &lists)
         .map_err(|e| ConfigError { problems: vec![from_catalog(config, &e)] })?;
-    Ok(Assembled { catalog })
+    Ok(Assembled { catalog, methods })
 }
 
 fn from_catalog(config: &Config, e: &CatalogError) -> Problem {
-    let (CatalogError::SameName(_, id, _)
-    | CatalogError::SameId(id)
-    | CatalogError::BadName(id, _)
-    | CatalogError::Schema(id, _)
-    | CatalogError::Header(id, _)
-    | CatalogError::KeyFrom(id, _)) = e;
-    let tool = config.tools.iter().find(|t| t.id == *id);
+    let tool = e.tool().and_then(|id| config.tools.iter().find(|t| t.id == id));
     let at = match e {
         CatalogError::KeyFrom(..) => tool.and_then(|t| t.key_from.as_ref().map(|k| k.at.clone())),
         CatalogError::SameName(..) | CatalogError::BadName(..) => {
@@ -113,29 +118,40 @@ fn from_catalog(config: &Config, e: &CatalogError) -> Problem {
     Problem { file: config.shown(), at, message: e.to_string() }
 }
 
-fn tools(config: &Config, loaded: &Loaded) -> Result<Vec<(ToolSpec, ToolSettings, Body)>, ConfigError> {
+type Served = (ToolSpec, ToolSettings, Body);
+
+fn tools(config: &Config, loaded: &Loaded, native: &Native) -> Result<(Vec<Served>, Registry), ConfigError> {
     let methods: Vec<&Method> = loaded.integrations.iter().flat_map(Integration::methods).collect();
     let mut problems = Vec::new();
     let mut add =
         |at: &At, message: String| problems.push(Problem { file: config.shown(), at: at.clone(), message });
+    let known = || native.tools.iter().map(|t| t.id()).chain(methods.iter().map(|m| m.canonical_id()));
     for t in &config.tools {
-        if !methods.iter().any(|m| m.canonical_id() == t.id) {
-            let hint = match nearest(&t.id, methods.iter().map(|m| m.canonical_id())) {
+        if !known().any(|id| id == t.id) {
+            let hint = match nearest(&t.id, known()) {
                 Some(near) => format!("did you mean {near:?}?"),
                 None => "`counterfoil methods` lists what there is".to_owned(),
             };
             add(&t.at, format!("there is no method {:?}; {hint}", t.id));
         }
     }
-    let mut out = Vec::new();
+    let mut out = natives(config, &methods, native, &mut add);
+    let mut bound = HashMap::new();
     for m in methods {
         let own = config.tools.iter().find(|t| t.id == m.canonical_id());
-        if let Some((at, why)) = own.and_then(|t| misplaced(t, m)) {
+        if let Some((at, why)) =
+            own.filter(|_| m.effect() == MethodEffect::Read).and_then(|t| of_effects(t, &EFFECTS))
+        {
             add(&at, why);
             continue;
         }
         carrier(own, m, &mut add);
-        match http_tool::tool(m, &overrides(config, own), settings(config, own), &loaded.executor) {
+        match http_tool::tool(
+            m,
+            &overrides(config, own),
+            settings(config, own, &Chosen::default()),
+            &loaded.executor,
+        ) {
             Ok((mut spec, settings, body)) => {
                 if let Some(name) = own.and_then(|t| t.name.as_ref()) {
                     spec.name.clone_from(&name.value);
@@ -150,15 +166,89 @@ fn tools(config: &Config, loaded: &Loaded) -> Result<Vec<(ToolSpec, ToolSettings
                 add(at, format!("{}: {}", m.canonical_id(), e.message));
             }
         }
+        let recovery = match m.effect() {
+            MethodEffect::Read => None,
+            MethodEffect::Mutating => m.resolve(&overrides(config, own)).ok().map(|r| r.recovery),
+        };
+        bound.insert(m.canonical_id().to_owned(), Bound { method: m.clone(), recovery });
     }
-    if problems.is_empty() { Ok(out) } else { Err(ConfigError { problems }) }
+    let registry = Registry { methods: bound, executor: Some(loaded.executor.clone()) };
+    if problems.is_empty() { Ok((out, registry)) } else { Err(ConfigError { problems }) }
 }
 
-/// A setting of effects on a method that only reads.
-fn misplaced(t: &ToolConfig, m: &Method) -> Option<(At, String)> {
-    if m.effect() == MethodEffect::Mutating {
-        return None;
+/// The native tools, in their order, with what `[tools]` says of them.
+fn natives(
+    config: &Config,
+    methods: &[&Method],
+    native: &Native,
+    add: &mut impl FnMut(&At, String),
+) -> Vec<Served> {
+    let mut out = Vec::new();
+    for tool in &native.tools {
+        let own = config.tools.iter().find(|t| t.id == tool.id());
+        let misplaced = own.and_then(|t| {
+            let foreign = of_effects(t, &OF_METHODS).map(|(at, _)| {
+                let why = format!("{} is a tool of its own: what it sends is sent by the methods that it calls, so set this on them", t.id);
+                (at, why)
+            });
+            foreign.or_else(|| of_effects(t, &EFFECTS).filter(|_| tool.only_reads()))
+        });
+        if let Some((at, why)) = misplaced {
+            add(&at, why);
+            continue;
+        }
+        for id in tool.calls() {
+            match methods.iter().find(|m| m.canonical_id() == id) {
+                Some(m) if m.effect() == MethodEffect::Mutating => {}
+                Some(_) => add(
+                    &At::Nowhere,
+                    format!(
+                        "the tool {} names {id} among the methods that change something, but it only reads; it can be read without being named",
+                        tool.id()
+                    ),
+                ),
+                None => {
+                    let hint = match nearest(id, methods.iter().map(|m| m.canonical_id())) {
+                        Some(near) => format!("did its author mean {near:?}?"),
+                        None => "add the integration that has it".to_owned(),
+                    };
+                    add(
+                        &At::Nowhere,
+                        format!(
+                            "the tool {} calls the method {id:?}, which is not configured; {hint}",
+                            tool.id()
+                        ),
+                    );
+                }
+            }
+        }
+        let (mut spec, settings, body) =
+            tool.offered(settings(config, own, tool.chosen()), &native.methods());
+        if let Some(name) = own.and_then(|t| t.name.as_ref()) {
+            spec.name.clone_from(&name.value);
+        }
+        out.push((spec, settings, body));
     }
+    out
+}
+
+/// The settings that speak of effects.
+const EFFECTS: [&str; 9] = [
+    "recovery",
+    "unkeyed",
+    "key_from",
+    "inject_key",
+    "guard_window",
+    "send_timeout",
+    "inline_limit",
+    "retention",
+    "header_name",
+];
+/// Those that speak of one method's requests.
+const OF_METHODS: [&str; 3] = ["recovery", "send_timeout", "header_name"];
+
+/// The first of these settings that is set, and why it means nothing on a tool that only reads.
+fn of_effects(t: &ToolConfig, which: &[&str]) -> Option<(At, String)> {
     let at = |key: &'static str, at: Option<At>| at.map(|at| (key, at));
     let set = [
         at("recovery", t.recovery.as_ref().map(|s| s.at.clone())),
@@ -171,7 +261,7 @@ fn misplaced(t: &ToolConfig, m: &Method) -> Option<(At, String)> {
         at("retention", t.retention.as_ref().map(|s| s.at.clone())),
         at("header_name", t.header_name.as_ref().map(|s| s.at.clone())),
     ];
-    let (key, at) = set.into_iter().flatten().next()?;
+    let (key, at) = set.into_iter().flatten().find(|(key, _)| which.contains(key))?;
     Some((
         at,
         format!(
@@ -204,27 +294,59 @@ fn overrides(config: &Config, own: Option<&ToolConfig>) -> Overrides {
     }
 }
 
-fn settings(config: &Config, own: Option<&ToolConfig>) -> ToolSettings {
-    fn first<T: Clone>(own: Option<&Set<T>>, default: Option<&Set<T>>, reference: T) -> T {
-        own.or(default).map_or(reference, |s| s.value.clone())
+/// `[tools]` before what a tool's author chose, that before `[defaults]`, those before the reference.
+fn settings(config: &Config, own: Option<&ToolConfig>, chosen: &Chosen) -> ToolSettings {
+    fn first<T: Clone>(
+        own: Option<&Set<T>>,
+        chosen: Option<&T>,
+        default: Option<&Set<T>>,
+        reference: T,
+    ) -> T {
+        own.map(|s| &s.value).or(chosen).or(default.map(|s| &s.value)).cloned().unwrap_or(reference)
     }
     let d = &config.defaults;
     let base = ToolSettings::default();
     let policy = OperationPolicy {
         guard_window: first(
             own.and_then(|t| t.guard_window.as_ref()),
+            chosen.guard_window.as_ref(),
             d.guard_window.as_ref(),
             base.policy.guard_window,
         ),
-        timeout: first(own.and_then(|t| t.timeout.as_ref()), d.timeout.as_ref(), base.policy.timeout),
-        retention: first(own.and_then(|t| t.retention.as_ref()), None, config.ledger.retention),
+        timeout: first(
+            own.and_then(|t| t.timeout.as_ref()),
+            chosen.timeout.as_ref(),
+            d.timeout.as_ref(),
+            base.policy.timeout,
+        ),
+        retention: first(
+            own.and_then(|t| t.retention.as_ref()),
+            chosen.retention.as_ref(),
+            None,
+            config.ledger.retention,
+        ),
         ..base.policy
     };
     ToolSettings {
-        unkeyed: first(own.and_then(|t| t.unkeyed.as_ref()), d.unkeyed.as_ref(), base.unkeyed),
-        key_from: own.and_then(|t| t.key_from.as_ref()).map(|s| s.value.clone()).unwrap_or_default(),
-        inject_key: first(own.and_then(|t| t.inject_key.as_ref()), None, base.inject_key),
-        wait: first(own.and_then(|t| t.inline_limit.as_ref()), d.inline_limit.as_ref(), base.wait),
+        unkeyed: first(
+            own.and_then(|t| t.unkeyed.as_ref()),
+            chosen.unkeyed.as_ref(),
+            d.unkeyed.as_ref(),
+            base.unkeyed,
+        ),
+        key_from: first(own.and_then(|t| t.key_from.as_ref()), Some(&chosen.key_from), None, Vec::new()),
+        inject_key: first(
+            own.and_then(|t| t.inject_key.as_ref()),
+            chosen.inject_key.as_ref(),
+            None,
+            base.inject_key,
+        ),
+        wait: first(
+            own.and_then(|t| t.inline_limit.as_ref()),
+            chosen.wait.as_ref(),
+            d.inline_limit.as_ref(),
+            base.wait,
+        ),
         policy,
     }
 }

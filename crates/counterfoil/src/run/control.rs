@@ -3,6 +3,7 @@
 //! The operators' routes are served on `control.sock` in the ledger's directory (0600, in a directory that is
 //! 0700), or asked in process by a command that opened the ledger itself: one code path for both.
 
+use super::socket;
 use crate::Error;
 use axum::Router;
 use axum::body::Body;
@@ -12,45 +13,15 @@ use http::{Method, Request, StatusCode};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use tokio::net::{UnixListener, UnixStream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 use tower::ServiceExt as _;
 
 const NAME: &str = "control.sock";
-/// The longest path that `sockaddr_un` takes everywhere, with its final zero (unix(7): 108 on Linux, 104 on macOS).
-const LONGEST: usize = 103;
 /// The largest answer that is taken, in bytes.
 const MAX_ANSWER: usize = 256 << 20;
-
-/// A path under which the socket can be named, and what keeps that path valid.
-struct Place {
-    path: PathBuf,
-    _dir: Option<std::fs::File>,
-}
-
-fn place(dir: &Path) -> std::io::Result<Place> {
-    let path = dir.join(NAME);
-    if path.as_os_str().len() <= LONGEST {
-        return Ok(Place { path, _dir: None });
-    }
-    // A long path goes by way of an open directory.
-    #[cfg(target_os = "linux")]
-    {
-        use std::os::fd::AsRawFd as _;
-        let open = std::fs::File::open(dir)?;
-        let path = PathBuf::from(format!("/proc/self/fd/{}/{NAME}", open.as_raw_fd()));
-        Ok(Place { path, _dir: Some(open) })
-    }
-    #[cfg(not(target_os = "linux"))]
-    Err(std::io::Error::new(
-        std::io::ErrorKind::InvalidInput,
-        "the directory's path is too long for a socket; choose a shorter one",
-    ))
-}
 
 /// Serves `router` on the directory's control socket until `shutdown`. The caller holds the ledger's lock, so a
 /// socket that is there already is a dead process's.
@@ -63,14 +34,7 @@ pub(crate) fn serve(
     shutdown: CancellationToken,
 ) -> Result<AbortOnDropHandle<()>, Error> {
     let fail = |source| Error::File { what: "the control socket", source };
-    let place = place(dir).map_err(fail)?;
-    match std::fs::remove_file(&place.path) {
-        Ok(()) => {}
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
-        Err(e) => return Err(fail(e)),
-    }
-    let listener = UnixListener::bind(&place.path).map_err(fail)?;
-    std::fs::set_permissions(&place.path, std::fs::Permissions::from_mode(0o600)).map_err(fail)?;
+    let (listener, place) = socket::listen(dir, NAME).map_err(fail)?;
     Ok(AbortOnDropHandle::new(tokio::spawn(async move {
         let ended = shutdown.clone();
         let serving =
@@ -83,7 +47,7 @@ pub(crate) fn serve(
             r = serving => if let Err(e) = r { tracing::warn!(error = %e, "the control socket ended early"); },
             () = late => {}
         }
-        let _ = std::fs::remove_file(&place.path);
+        place.remove();
     })))
 }
 
@@ -99,9 +63,8 @@ pub enum Operator {
 impl Operator {
     /// The process that serves this directory's control socket, if one answers.
     pub async fn find(dir: &Path) -> Option<Operator> {
-        let place = place(dir).ok()?;
         let there = Operator::There(dir.to_owned());
-        tokio::time::timeout(Duration::from_secs(5), UnixStream::connect(&place.path)).await.ok()?.ok()?;
+        tokio::time::timeout(Duration::from_secs(5), socket::connect(dir, NAME)).await.ok()?.ok()?;
         Some(there)
     }
 
@@ -154,8 +117,7 @@ impl Operator {
                 )
             }
             Operator::There(dir) => {
-                let place = place(dir).map_err(|e| fail(&e))?;
-                let stream = UnixStream::connect(&place.path).await.map_err(|e| fail(&e))?;
+                let stream = socket::connect(dir, NAME).await.map_err(|e| fail(&e))?;
                 let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
                     .await
                     .map_err(|e| fail(&e))?;

@@ -8,6 +8,7 @@ use super::executor::Replaceable;
 use super::origins::{self, Origins};
 use crate::Error;
 use crate::config::{Auth, Config};
+use crate::native::Native;
 use axum::Router;
 use gateway::{Alerting, ApiKeys, Gateway, GatewayParts, GatewaySettings, Metrics};
 use ledger::memory::MemoryStore;
@@ -46,6 +47,7 @@ pub struct Core {
     operator: Router,
     sqlite: Option<Arc<SqliteStore>>,
     executor: Arc<Replaceable>,
+    native: Native,
     origins: Origins,
     bundled: Option<Bundled>,
     fatal: watch::Receiver<Option<String>>,
@@ -71,6 +73,14 @@ impl Core {
     /// # Errors
     /// [`Error`] says what stands in the way; nothing is left running.
     pub async fn open(config: Config, purpose: Use) -> Result<Core, Error> {
+        Core::open_with(config, purpose, Native::default()).await
+    }
+
+    /// The same, with native tools, resources and prompts.
+    ///
+    /// # Errors
+    /// As [`Core::open`].
+    pub async fn open_with(config: Config, purpose: Use, native: Native) -> Result<Core, Error> {
         let mut bundled = None;
         let mut provider_at = config.sandbox;
         let directory = config.ledger.directory().to_owned();
@@ -116,7 +126,8 @@ impl Core {
         let ledger = Ledger::new(store.clone(), env, Settings::default(), observer);
         let executor = Arc::new(Replaceable::new(loaded.executor.clone()));
         let settings = settings(&config);
-        let Assembled { catalog, .. } = assemble::catalog(&config, &loaded, &ledger)?;
+        let Assembled { catalog, methods } = assemble::catalog(&config, &loaded, &ledger, &native)?;
+        native.methods().replace(methods);
         let origins = Origins::new(origins::of(&config, &loaded));
         let gateway = Gateway::new(GatewayParts {
             ledger,
@@ -124,7 +135,7 @@ impl Core {
             executor: executor.clone(),
             settings,
             metrics,
-            changes: gateway::Changes::default(),
+            changes: native.changes(),
         });
         let api_keys = Arc::new(ApiKeys::new(store));
         let operator = gateway::operator::router(&gateway, api_keys.clone()).merge(origins.router());
@@ -135,6 +146,7 @@ impl Core {
             operator,
             sqlite,
             executor,
+            native,
             origins,
             bundled,
             fatal,
@@ -182,8 +194,10 @@ impl Core {
     pub fn reload(&self, new: &Config) -> Result<Vec<&'static str>, Error> {
         let at = self.config.sandbox.filter(|_| new.sandbox.is_some()).or(new.sandbox);
         let loaded = assemble::load(new, at)?;
-        let Assembled { catalog, .. } = assemble::catalog(new, &loaded, self.gateway.ledger())?;
+        let Assembled { catalog, methods } =
+            assemble::catalog(new, &loaded, self.gateway.ledger(), &self.native)?;
         self.executor.replace(loaded.executor.clone());
+        self.native.methods().replace(methods);
         self.origins.replace(origins::of(new, &loaded));
         self.gateway.reload(catalog);
         let old = &self.config;
@@ -194,7 +208,15 @@ impl Core {
             ("[server] path", old.server.path != new.server.path),
             ("[server] allowed_hosts", old.server.allowed_hosts != new.server.allowed_hosts),
             ("[server] allowed_origins", old.server.allowed_origins != new.server.allowed_origins),
+            ("[server] public_url", old.server.public_url != new.server.public_url),
             ("[server] max_body", old.server.max_body != new.server.max_body),
+            ("[server] eras", old.server.eras != new.server.eras),
+            ("[server] eras_by_host", old.server.eras_by_host != new.server.eras_by_host),
+            ("[server] legacy_sessions", old.server.legacy_sessions != new.server.legacy_sessions),
+            (
+                "[server] legacy_session_idle",
+                old.server.legacy_session_idle != new.server.legacy_session_idle,
+            ),
             ("[alerts] webhook", old.webhook != new.webhook),
             ("[auth] mode", old.auth != new.auth),
             ("[ledger] url", old.ledger.path != new.ledger.path),
@@ -293,6 +315,8 @@ fn settings(config: &Config) -> GatewaySettings {
         public_lists: config.auth == Auth::None,
         retention_ms: config.ledger.retention.0,
         max_in_flight: MAX_IN_FLIGHT,
+        legacy_sessions: config.server.legacy_sessions,
+        session_idle: config.server.legacy_session_idle,
     }
 }
 

@@ -6,24 +6,26 @@ mod bundled;
 mod control;
 mod core;
 mod executor;
+mod held;
+mod lines;
 mod origins;
+pub(crate) mod socket;
 
 #[cfg(feature = "cli")]
 pub(crate) use self::core::data_directory;
 pub use self::core::{Core, Use};
 pub use assemble::{Loaded, load};
 pub use control::Operator;
+pub(crate) use held::Held;
+pub(crate) use lines::{META_CALL, NAME as LINES, Refused, greet};
 
 use crate::Error;
-use crate::config::{Auth, Config};
-use mcp::server::{Authenticator, HttpConfig, ServeLimits};
+use crate::config::Config;
+use crate::native::Native;
+use crate::stdio;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::TcpListener;
-use tokio_util::sync::{CancellationToken, DropGuard};
-use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
 /// How long calls in flight may take to end on shutdown.
 const DRAIN: Duration = Duration::from_secs(30);
@@ -32,72 +34,58 @@ const DRAIN: Duration = Duration::from_secs(30);
 pub struct Server;
 
 impl Server {
-    /// Opens the ledger, starts recovery, and serves: the MCP endpoint, `/healthz`, `/readyz`, `/metrics`, and the
-    /// control socket. Calls are answered from the start; `/readyz` waits for what an earlier run left behind.
+    /// Opens the ledger, starts recovery, and serves: the MCP endpoint, `/healthz`, `/readyz`, `/metrics`, the control
+    /// socket, and a socket for the clients of other processes. Calls are answered from the start; `/readyz` waits for
+    /// what an earlier run left behind.
     ///
     /// # Errors
     /// [`Error`] says what stands in the way; nothing is left running.
     pub async fn start(config: Config) -> Result<Running, Error> {
-        let mut core = Core::open(config, Use::Work).await?;
-        let config = core.config.clone();
-        let bind = |source| Error::Bind { address: config.server.listen, source };
-        let listener = TcpListener::bind(config.server.listen).await.map_err(bind)?;
-        let address = listener.local_addr().map_err(bind)?;
-        let shutdown = CancellationToken::new();
-        let tasks = TaskTracker::new();
-        let http = HttpConfig {
-            path: config.server.path.clone(),
-            port: Some(address.port()),
-            allowed_hosts: hosts(&config),
-            allowed_origins: config.server.allowed_origins.clone(),
-            max_body: config.server.max_body,
-            authenticator: match config.auth {
-                Auth::None => None,
-                Auth::ApiKey => Some(core.api_keys.clone() as Arc<dyn Authenticator>),
-            },
-            shutdown: shutdown.clone(),
-            tasks: tasks.clone(),
-            ..HttpConfig::default()
-        };
-        let router = core.gateway.router(http)?;
-        let limits = ServeLimits { drain: DRAIN, ..ServeLimits::default() };
-        let control = control::serve(config.ledger.directory(), core.routes(), shutdown.clone())?;
-        let serving = AbortOnDropHandle::new(tokio::spawn(mcp::server::serve(
-            listener,
-            router,
-            shutdown.clone(),
-            limits,
-        )));
-        match core.recover().await {
-            Ok(0) => {}
-            Ok(taken) => tracing::info!(operations = taken, "took up what an earlier run left behind"),
-            // The recovery loop tries again; a store that failed for good says so itself.
-            Err(e) => tracing::error!(error = %e, "what an earlier run left behind could not be read"),
-        }
-        core.gateway.set_ready();
-        Ok(Running { core, address, shutdown: shutdown.drop_guard(), tasks, serving, control })
+        Server::start_with(config, Native::default()).await
     }
-}
 
-/// `Host` names beyond loopback: those listed, and that of the public URL.
-fn hosts(config: &Config) -> Vec<String> {
-    let mut all = config.server.allowed_hosts.clone();
-    if let Some(host) = config.server.public_url.as_ref().and_then(|u| u.host_str())
-        && !all.iter().any(|h| h == host)
-    {
-        all.push(host.to_owned());
+    /// The same, with native tools, resources and prompts. They survive [`Running::reload`].
+    ///
+    /// # Errors
+    /// As [`Server::start`].
+    pub async fn start_with(config: Config, native: Native) -> Result<Running, Error> {
+        let mut held = Held::open(config, native).await?;
+        let address = held.listen().await?;
+        held.begin().await?;
+        Ok(Running { held, address })
     }
-    all
+
+    /// Serves one client over this process's stdin and stdout, until that one ends or `stop` resolves. Nothing else may
+    /// write to stdout. If another process holds the ledger, its tools are served, not these: give every server its own
+    /// data directory, or let all that share one offer the same. With `[auth] mode = "api-key"` the client is the owner
+    /// of `api_key`.
+    ///
+    /// # Errors
+    /// [`Error`] says what stands in the way of a start.
+    pub async fn stdio(
+        config: Config,
+        native: Native,
+        api_key: Option<String>,
+        stop: impl Future<Output = ()>,
+    ) -> Result<(), Error> {
+        // Nobody asks for a reload.
+        let (_quiet, reload) = tokio::sync::mpsc::channel(1);
+        let again = config.clone();
+        let client = stdio::Client {
+            reader: tokio::io::stdin(),
+            writer: tokio::io::stdout(),
+            stop,
+            reload,
+            load: move || Ok(again.clone()),
+        };
+        stdio::serve(stdio::Reach { config, listen: false, api_key, native }, client).await
+    }
 }
 
 /// A gateway that runs. Dropping it stops it where it stands; [`Running::shutdown`] ends it in order.
 pub struct Running {
-    core: Core,
+    held: Held,
     address: SocketAddr,
-    shutdown: DropGuard,
-    tasks: TaskTracker,
-    serving: AbortOnDropHandle<()>,
-    control: AbortOnDropHandle<()>,
 }
 
 impl Running {
@@ -115,32 +103,32 @@ impl Running {
         } else {
             self.address
         };
-        format!("http://{reach}{}", self.core.config.server.path)
+        format!("http://{reach}{}", self.held.core.config.server.path)
     }
 
     /// Where the sandbox provider listens, if it is mounted, and whether this process runs it.
     #[must_use]
     pub fn sandbox(&self) -> Option<(SocketAddr, bool)> {
-        self.core.sandbox()
+        self.held.core.sandbox()
     }
 
     /// The ledger's directory.
     #[must_use]
     pub fn data(&self) -> PathBuf {
-        let dir = self.core.config.ledger.directory();
+        let dir = self.held.core.config.ledger.directory();
         std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned())
     }
 
     /// The configuration it started with, addresses resolved.
     #[must_use]
     pub fn config(&self) -> &Config {
-        &self.core.config
+        &self.held.core.config
     }
 
     /// The operators' routes, asked in process.
     #[must_use]
     pub fn operator(&self) -> Operator {
-        self.core.operator()
+        self.held.core.operator()
     }
 
     /// See [`Core::reload`].
@@ -148,12 +136,12 @@ impl Running {
     /// # Errors
     /// [`Error::Config`]: nothing was changed.
     pub fn reload(&self, new: &Config) -> Result<Vec<&'static str>, Error> {
-        self.core.reload(new)
+        self.held.core.reload(new)
     }
 
     /// Resolves when the ledger has failed for good: the process should end, and be started again.
     pub async fn failed(&self) -> Error {
-        Error::Fatal(self.core.failed().await)
+        Error::Fatal(self.held.core.failed().await)
     }
 
     /// Takes no more calls, lets those in flight end (30 s at most), makes everything durable and lets the ledger go.
@@ -161,15 +149,7 @@ impl Running {
     /// # Errors
     /// [`Error::Store`]: the store had failed; what was answered before is durable all the same.
     pub async fn shutdown(self) -> Result<(), Error> {
-        self.core.gateway.drain();
-        drop(self.shutdown);
-        let _ = self.serving.await;
-        self.tasks.close();
-        let _ = tokio::time::timeout(DRAIN, self.tasks.wait()).await;
-        // What is past its point of no return is taken up by the next run if it outlasts this.
-        self.core.settle(Duration::from_secs(2)).await;
-        let _ = self.control.await;
-        self.core.close().await
+        self.held.shutdown(DRAIN).await
     }
 }
 

@@ -271,6 +271,8 @@ impl McpClient {
             headers.insert(AUTHORIZATION, bearer.clone());
         }
 
+        #[cfg(feature = "wire-log")]
+        crate::wire_log::client(body.as_bytes());
         let response = self.transport.open(&self.uri, headers, body.into(), deadline).await?;
         let reading = reply::read(response, &id, &mut options.on_progress, self.transport.response_cap());
         match tokio::time::timeout_at(deadline, reading).await {

@@ -36,6 +36,9 @@ impl Drop for Handover {
     }
 }
 
+/// What a body says when it is asked for more.
+type Polled = Poll<Option<Result<Frame<Bytes>, Infallible>>>;
+
 /// One message as the whole body.
 pub(super) struct Single {
     pub message: Option<Bytes>,
@@ -57,7 +60,7 @@ impl Single {
     /// Lets a crash test see the process die with half an answer on the wire: the first half goes out, and the hook
     /// is passed before the second.
     #[cfg(feature = "failpoints")]
-    fn tear(&mut self, cx: &mut Context<'_>) -> Option<Poll<Option<Result<Frame<Bytes>, Infallible>>>> {
+    fn tear(&mut self, cx: &mut Context<'_>) -> Option<Polled> {
         let hook = super::MID_REPLY.get()?;
         if let Some((second, flushed)) = &mut self.torn {
             if flushed.as_mut().poll(cx).is_pending() {
@@ -85,10 +88,7 @@ impl Body for Single {
     type Data = Bytes;
     type Error = Infallible;
 
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        _cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Polled {
         #[cfg(feature = "failpoints")]
         if let Some(piece) = self.tear(_cx) {
             return piece;
@@ -114,7 +114,8 @@ impl Body for Single {
     }
 }
 
-/// An event stream: a comment at once, notifications as they come, comments in between, the response last.
+/// An event stream: a comment at once, notifications as they come, comments in between, the response
+/// last (a legacy client's stream outside of requests has none).
 pub(super) struct Stream {
     channel: Arc<Channel>,
     handover: Handover,
@@ -174,10 +175,7 @@ impl Body for Stream {
     type Data = Bytes;
     type Error = Infallible;
 
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Polled {
         let this = &mut *self;
         if this.ended {
             return Poll::Ready(None);
@@ -190,12 +188,16 @@ impl Body for Stream {
                 next = this.channel.poll_next(cx);
             }
             match next {
-                Poll::Ready(Next::Event(event)) => event,
+                Poll::Ready(Next::Message(message)) => sse::event(&message),
                 Poll::Ready(Next::Last(last)) => {
                     this.ended = true;
                     this.handover.whole = true;
                     this.handover.answer = last.delivery;
                     sse::event(&last.message)
+                }
+                Poll::Ready(Next::End) => {
+                    this.ended = true;
+                    return Poll::Ready(None);
                 }
                 Poll::Pending => {
                     std::task::ready!(this.keep_alive.as_mut().poll(cx));

@@ -1,6 +1,8 @@
-//! Between a running call and its HTTP response: notifications one way, the last message, and the news that the
-//! client is gone the other way. Neither side ever waits for the other to be scheduled.
+//! Between a running call and what carries its messages: notifications one way, the last message, and the news that
+//! the client is gone or has cancelled the other way. Neither side ever waits for the other to be scheduled, and
+//! messages lie here bare: framing them is the transport's.
 use std::collections::VecDeque;
+use std::future::poll_fn;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
@@ -11,11 +13,12 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::{Exchange, Transport};
 use crate::error::RpcError;
 use crate::json::Raw;
 use crate::message::Id;
 use crate::meta::LogLevel;
-use crate::sse;
+use crate::revision::Revision;
 
 /// The final response of a call.
 pub(super) struct Last {
@@ -24,10 +27,14 @@ pub(super) struct Last {
     pub delivery: Option<oneshot::Sender<()>>,
 }
 
-/// What an open stream sends next.
+/// What is sent next.
 pub(super) enum Next {
-    Event(Bytes),
+    /// A notification.
+    Message(Bytes),
+    /// The final response; nothing follows.
     Last(Last),
+    /// Nothing follows: a legacy stream has ended, or, over lines, the request was cancelled.
+    End,
 }
 
 /// How the HTTP response begins.
@@ -37,29 +44,46 @@ pub(super) enum First {
 }
 
 pub(super) struct Channel {
-    pub id: Id,
+    /// The request's; `None` for a stream that belongs to no request.
+    pub id: Option<Id>,
+    pub revision: Revision,
+    pub transport: Transport,
     pub progress_token: Option<Raw>,
     pub log_level: Option<LogLevel>,
-    /// Whether the client takes an event stream; if not, there are no notifications.
+    /// Whether the client takes messages before the last one; if not, there are no notifications.
     pub streams: bool,
     /// Notifications that may wait for a reader.
     pub queue: usize,
-    /// Cancelled when the client is gone, or a listen stream ended for any reason.
+    /// Cancelled when the client is gone or has cancelled, or a listen stream ended for any reason.
     pub gone: CancellationToken,
+    /// The request's method, which says what the answer must look like.
+    #[cfg(feature = "wire-log")]
+    pub about: Option<Box<str>>,
     waker: AtomicWaker,
     state: Mutex<State>,
 }
 
 struct State {
-    /// The HTTP side is gone or has taken the last message: nothing more can be sent.
+    /// The other side is gone or has taken the last message: nothing more can be sent.
     closed: bool,
     opened: bool,
     events: VecDeque<Bytes>,
     last: Option<Last>,
-    /// The final result of a listen stream, ready to be sent.
-    closing: Option<Bytes>,
+    listening: Listening,
     progress: Option<f64>,
     pace: [Pace; 2],
+}
+
+/// Whether this carries a stream of change notifications.
+enum Listening {
+    /// It carries a call.
+    No,
+    /// Ends with this final result (modern era).
+    Until(Bytes),
+    /// Ends without one (legacy era).
+    Legacy,
+    /// Has ended.
+    Over,
 }
 
 /// A token bucket: a burst at once, then a steady rate.
@@ -85,29 +109,52 @@ impl Pace {
 }
 
 impl Channel {
-    pub fn new(
-        id: Id,
-        progress_token: Option<Raw>,
-        log_level: Option<LogLevel>,
-        streams: bool,
-        queue: usize,
-    ) -> Channel {
+    /// For the answer to a request. `streams`: whether the client takes messages before it.
+    pub fn of(exchange: &Exchange, streams: bool, queue: usize) -> Channel {
+        let (caller, meta) = (&exchange.caller, &exchange.meta);
+        let mut new = Channel::new(caller.revision, caller.transport, streams, queue);
+        new.id = Some(exchange.request.id.clone());
+        new.progress_token = meta.progress_token().cloned();
+        new.log_level = meta.log_level();
+        #[cfg(feature = "wire-log")]
+        {
+            new.about = Some(exchange.request.method.as_str().into());
+        }
+        new
+    }
+
+    /// For a legacy client's stream of messages outside of requests.
+    pub fn stream(revision: Revision, transport: Transport, queue: usize) -> Channel {
+        let new = Channel::new(revision, transport, true, queue);
+        {
+            let mut state = new.state();
+            state.opened = true;
+            state.listening = Listening::Legacy;
+        }
+        new
+    }
+
+    fn new(revision: Revision, transport: Transport, streams: bool, queue: usize) -> Channel {
         let at = Instant::now();
         let pace = || Pace { tokens: BURST, at };
         Channel {
-            id,
-            progress_token,
-            log_level,
+            id: None,
+            revision,
+            transport,
+            progress_token: None,
+            log_level: None,
             streams,
             queue,
             gone: CancellationToken::new(),
+            #[cfg(feature = "wire-log")]
+            about: None,
             waker: AtomicWaker::new(),
             state: Mutex::new(State {
                 closed: false,
                 opened: false,
                 events: VecDeque::new(),
                 last: None,
-                closing: None,
+                listening: Listening::No,
                 progress: None,
                 pace: [pace(), pace()],
             }),
@@ -126,7 +173,7 @@ impl Channel {
         }
         if state.events.len() < self.queue && state.pace[0].take() {
             state.progress = Some(value);
-            state.events.push_back(sse::event(&message()));
+            state.events.push_back(message());
             drop(state);
             self.waker.wake();
         }
@@ -136,7 +183,7 @@ impl Channel {
     pub fn log(&self, message: impl FnOnce() -> Bytes) {
         let mut state = self.state();
         if !state.closed && state.last.is_none() && state.events.len() < self.queue && state.pace[1].take() {
-            state.events.push_back(sse::event(&message()));
+            state.events.push_back(message());
             drop(state);
             self.waker.wake();
         }
@@ -149,8 +196,8 @@ impl Channel {
             return;
         }
         state.opened = true;
-        state.events.push_back(sse::event(&first));
-        state.closing = Some(closing);
+        state.events.push_back(first);
+        state.listening = Listening::Until(closing);
         drop(state);
         self.waker.wake();
     }
@@ -159,12 +206,12 @@ impl Channel {
     /// is too slow: its stream ends here, so that it knows that something is missing.
     pub fn notify(&self, message: Bytes) -> bool {
         let mut state = self.state();
-        if state.closed || state.last.is_some() {
+        if state.closed || state.last.is_some() || matches!(state.listening, Listening::Over) {
             return false;
         }
         let room = state.events.len() < self.queue;
         if room {
-            state.events.push_back(sse::event(&message));
+            state.events.push_back(message);
         } else {
             state.events.clear();
         }
@@ -177,12 +224,22 @@ impl Channel {
         room
     }
 
-    /// Ends a listen stream with its final result, and gives the news of its delivery; `None` if it isn't one, or has
-    /// ended already.
+    /// Ends a listen stream, in the modern era with its final result, and gives the news of that result's delivery;
+    /// `None` if it isn't one, or has ended already.
     pub fn end_listening(&self) -> Option<oneshot::Receiver<()>> {
+        let mut state = self.state();
+        let closing = match &mut state.listening {
+            Listening::No | Listening::Over => return None,
+            listening => std::mem::replace(listening, Listening::Over),
+        };
+        drop(state);
         let (delivery, receiver) = oneshot::channel();
-        let closing = self.state().closing.take()?;
-        self.conclude(Last { message: closing, status: StatusCode::OK, delivery: Some(delivery) });
+        match closing {
+            Listening::Until(message) => {
+                self.conclude(Last { message, status: StatusCode::OK, delivery: Some(delivery) });
+            }
+            _ => self.waker.wake(),
+        }
         self.gone.cancel();
         Some(receiver)
     }
@@ -203,23 +260,55 @@ impl Channel {
             "Internal error: the server is shutting down before this call ended. It may still take effect; ask \
              before repeating it.",
         );
+        self.fail(&error);
+    }
+
+    fn fail(&self, error: &RpcError) {
         self.conclude(Last {
-            message: error.to_message(Some(&self.id)),
+            message: error.to_message(self.id.as_ref()),
             status: error.http_status,
             delivery: None,
         });
     }
 
-    /// The client is gone.
+    /// The transport is gone: nothing more can be sent, and what waits is undelivered. A legacy request over HTTP
+    /// isn't cancelled by that (spec 2025-11-25: Streamable HTTP, "Sending Messages to the Server"); any other is, and
+    /// so is every listen stream.
     pub fn abandon(&self) {
+        let listening = self.close();
+        if listening || !self.revision.is_legacy() || self.transport == Transport::Lines {
+            self.gone.cancel();
+        }
+    }
+
+    /// The client cancelled the request by name. Over HTTP it is still answered, by an error, since a stream must not
+    /// end without its response; over lines nothing more is sent for it. The call itself isn't touched beyond the news.
+    pub fn cancel(&self) {
+        if self.transport == Transport::Http {
+            if self.end_listening().is_none() {
+                self.fail(&RpcError::cancelled());
+            }
+        } else {
+            self.close();
+        }
+        self.gone.cancel();
+    }
+
+    /// Nothing more is sent. Says whether this was a listen stream.
+    fn close(&self) -> bool {
         let mut state = self.state();
         state.closed = true;
         state.events.clear();
-        state.closing = None;
+        let listening = !matches!(state.listening, Listening::No);
+        if listening {
+            state.listening = Listening::Over;
+        }
         let last = state.last.take();
         drop(state);
+        // Whoever waits for its delivery learns of it outside of the lock.
         drop(last);
-        self.gone.cancel();
+        self.waker.wake();
+        listening
     }
 
     /// Decides between one JSON body and a stream, as soon as there is something to send.
@@ -230,6 +319,7 @@ impl Channel {
         match state.last.take() {
             Some(last) if quiet || last.message.len() > large && !state.opened => {
                 state.closed = true;
+                self.sent(&last.message);
                 Poll::Ready(First::Answer(last))
             }
             Some(last) => {
@@ -241,19 +331,34 @@ impl Channel {
         }
     }
 
-    /// The next piece of an open stream.
+    /// What is to be sent next. One reader at a time.
     pub fn poll_next(&self, cx: &mut Context<'_>) -> Poll<Next> {
         self.waker.register(cx.waker());
         let mut state = self.state();
-        if let Some(event) = state.events.pop_front() {
-            return Poll::Ready(Next::Event(event));
+        if let Some(message) = state.events.pop_front() {
+            self.sent(&message);
+            return Poll::Ready(Next::Message(message));
         }
-        match state.last.take() {
-            Some(last) => {
-                state.closed = true;
-                Poll::Ready(Next::Last(last))
-            }
-            None => Poll::Pending,
+        if let Some(last) = state.last.take() {
+            state.closed = true;
+            self.sent(&last.message);
+            return Poll::Ready(Next::Last(last));
         }
+        if state.closed || matches!(state.listening, Listening::Over) {
+            state.closed = true;
+            return Poll::Ready(Next::End);
+        }
+        Poll::Pending
+    }
+
+    /// As [`Channel::poll_next`], for a reader that isn't a body.
+    pub async fn next(&self) -> Next {
+        poll_fn(|cx| self.poll_next(cx)).await
+    }
+
+    /// A message leaves.
+    fn sent(&self, _message: &Bytes) {
+        #[cfg(feature = "wire-log")]
+        crate::wire_log::server(Some(self.revision), self.about.as_deref(), _message);
     }
 }

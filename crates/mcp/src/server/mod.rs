@@ -4,11 +4,21 @@
 //! Promises: an admitted request is always answered, by -32603 if the service panics or forgets to; a client that
 //! goes away never stops the work, it is only told ([`Notifier::gone`]); who answers learns whether the answer was
 //! written ([`Delivering`]); a stream never ends without its final response; everything read is bounded.
+mod answer;
+mod batch;
 mod body;
 mod channel;
 mod connection;
+mod dispatch;
+mod era;
 mod handle;
+mod http_legacy;
+mod intake;
+mod legacy;
+mod lines;
+mod refusal;
 mod responder;
+mod running;
 mod serve;
 
 use std::future::Future;
@@ -25,6 +35,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub use connection::Connection;
+pub use lines::{Line, LineReader, LinesConfig, serve_lines};
 pub use responder::{Delivering, Delivery, Notifier, Outcome, Responder, Subscription, WireResult};
 pub use serve::{ServeLimits, serve};
 
@@ -203,7 +214,7 @@ impl From<RpcError> for HttpRefusal {
 /// Who is asking. Consulted before the body is read.
 #[async_trait]
 pub trait Authenticator: Send + Sync + 'static {
-    /// Gives what the service needs to know, such as the principal; it ends up in [`Exchange::extensions`].
+    /// Gives what the service needs to know, such as the principal; it ends up in [`Caller::extensions`].
     ///
     /// # Errors
     /// The refusal that is sent.
@@ -283,6 +294,8 @@ pub(crate) struct Endpoint<S> {
     config: HttpConfig,
     hosts: HostPolicy,
     service: Arc<S>,
+    /// Legacy calls, which their clients cancel by name.
+    running: running::Running,
 }
 
 /// The endpoint as a router, to be mounted beside others and served by [`serve`] (or any other server of axum
@@ -302,7 +315,7 @@ pub fn router<S: Service>(config: HttpConfig, service: Arc<S>) -> Result<Router,
     }
     let hosts = HostPolicy::new(config.port, &config.allowed_hosts, &config.allowed_origins);
     let path = config.path.clone();
-    let endpoint = Arc::new(Endpoint { config, hosts, service });
+    let endpoint = Arc::new(Endpoint { config, hosts, service, running: running::Running::default() });
     let route = any(move |request: axum::extract::Request| handle::handle(endpoint.clone(), request));
     Ok(Router::new().route(&path, route))
 }

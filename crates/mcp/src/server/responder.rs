@@ -10,6 +10,7 @@ use http::StatusCode;
 use tokio::sync::oneshot;
 
 use super::channel::{Channel, Last};
+use super::running::Entry;
 use crate::constants::{meta, method, result_type};
 use crate::error::{RpcError, result_message};
 use crate::json::{Flaw, JsonError, Raw, RawObject, quote};
@@ -49,6 +50,11 @@ impl WireResult {
         Ok(WireResult(object.with_meta(meta, &[]).single_line()))
     }
 
+    /// The result without members, as the legacy era answers `ping`.
+    pub fn empty() -> WireResult {
+        WireResult(RawObject::empty().raw())
+    }
+
     /// A result of type `complete`.
     ///
     /// # Errors
@@ -73,10 +79,14 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    pub(super) fn to_message(&self, id: &Id) -> (Bytes, StatusCode) {
-        match self {
-            Outcome::Result(result) => (result_message(id, &result.0), StatusCode::OK),
-            Outcome::Error(error) => (error.to_message(Some(id)), error.http_status),
+    /// The message. Only a stream outside of requests has no id, and it has no outcome either.
+    pub(super) fn to_message(&self, id: Option<&Id>) -> (Bytes, StatusCode) {
+        match (self, id) {
+            (Outcome::Result(result), Some(id)) => (result_message(id, &result.0), StatusCode::OK),
+            (Outcome::Result(_), None) => {
+                (RpcError::internal("Internal error.").to_message(None), StatusCode::OK)
+            }
+            (Outcome::Error(error), id) => (error.to_message(id), error.http_status),
         }
     }
 }
@@ -158,14 +168,15 @@ impl Notifier {
         });
     }
 
-    /// Resolves when the client is gone: its stream or connection closed before the final response was handed over.
-    /// In the modern era this is the cancellation signal. A connection whose client closed only its sending half counts
-    /// as closed.
+    /// Resolves when the client is gone or has cancelled. Modern era over HTTP: its stream or connection closed before
+    /// the final response was handed over (a connection whose client closed only its sending half counts as closed).
+    /// Legacy era over HTTP: only by `notifications/cancelled`, never by a disconnect. Over lines: by that, or at the
+    /// end of the client's input.
     pub async fn gone(&self) {
         self.0.gone.cancelled().await;
     }
 
-    /// Whether the client is gone.
+    /// Whether the client is gone or has cancelled.
     pub fn is_gone(&self) -> bool {
         self.0.gone.is_cancelled()
     }
@@ -175,11 +186,17 @@ fn notification(method: &str, params: &str) -> Bytes {
     format!(r#"{{"jsonrpc":"2.0","method":{},"params":{params}}}"#, quote(method)).into()
 }
 
+fn bare_notification(method: &str) -> Bytes {
+    format!(r#"{{"jsonrpc":"2.0","method":{}}}"#, quote(method)).into()
+}
+
 /// Answers one request, once. Dropped without an answer (a panic included) it answers -32603, so that a client never
 /// waits for nothing.
 pub struct Responder {
     notifier: Notifier,
     done: bool,
+    /// Lets the client's cancellation find the call until it is answered.
+    running: Option<Entry>,
 }
 
 impl std::ops::Deref for Responder {
@@ -192,7 +209,12 @@ impl std::ops::Deref for Responder {
 
 impl Responder {
     pub(super) fn new(channel: Arc<Channel>) -> Responder {
-        Responder { notifier: Notifier(channel), done: false }
+        Responder { notifier: Notifier(channel), done: false, running: None }
+    }
+
+    /// For a call that its client may cancel by the id of its request.
+    pub(super) fn cancellable(channel: Arc<Channel>, running: Entry) -> Responder {
+        Responder { notifier: Notifier(channel), done: false, running: Some(running) }
     }
 
     /// A handle for notifications alone, for other tasks.
@@ -209,7 +231,7 @@ impl Responder {
         self.done = true;
         let channel = &self.notifier.0;
         let (delivery, receiver) = oneshot::channel();
-        let (message, status) = outcome.to_message(&channel.id);
+        let (message, status) = outcome.to_message(channel.id.as_ref());
         channel.conclude(Last { message, status, delivery: Some(delivery) });
         Delivering(Some(receiver))
     }
@@ -226,22 +248,22 @@ impl Responder {
                 RpcError::refused(StatusCode::NOT_ACCEPTABLE, "this method answers with text/event-stream");
             self.conclude(&refusal.into());
             channel.gone.cancel();
-            return Subscription(channel);
+            return Subscription::open(channel, self.running.take());
         }
-        let id = channel.id.as_str().to_owned();
+        let Some(own) = channel.id.clone() else {
+            return Subscription::open(channel, None);
+        };
+        let id = own.as_str();
         let acknowledged = format!(
             r#"{{"_meta":{{"{}":{id}}},"notifications":{}}}"#,
             meta::SUBSCRIPTION_ID,
             notifications.single_line()
         );
         let mut closing_meta = result_meta.to_vec();
-        closing_meta.push((meta::SUBSCRIPTION_ID, &id));
+        closing_meta.push((meta::SUBSCRIPTION_ID, id));
         let closing = WireResult::of(&RawObject::empty(), result_type::COMPLETE, &closing_meta);
-        channel.listen(
-            notification(method::ACKNOWLEDGED, &acknowledged),
-            result_message(&channel.id, &closing.0),
-        );
-        Subscription(channel)
+        channel.listen(notification(method::ACKNOWLEDGED, &acknowledged), result_message(&own, &closing.0));
+        Subscription::open(channel, self.running.take())
     }
 }
 
@@ -256,44 +278,60 @@ impl Drop for Responder {
     }
 }
 
-/// An open listen stream.
-pub struct Subscription(Arc<Channel>);
+/// An open stream of change notifications: of a listen request, or of a legacy client outside of its requests.
+pub struct Subscription {
+    channel: Arc<Channel>,
+    /// Lets the client's cancellation find it.
+    _running: Option<Entry>,
+}
 
 impl Subscription {
-    /// The listen request's id, which tags every notification.
-    pub fn id(&self) -> &Id {
-        &self.0.id
+    pub(super) fn open(channel: Arc<Channel>, running: Option<Entry>) -> Subscription {
+        Subscription { channel, _running: running }
     }
 
-    /// Sends a notification, tagged with the subscription's id. Never waits. `false`: the stream has ended (its
-    /// client is gone, the server shuts down, or its queue was full), so forget it.
+    /// The listen request's id, which tags every notification; `None` for a legacy client's stream.
+    pub fn id(&self) -> Option<&Id> {
+        self.channel.id.as_ref()
+    }
+
+    /// Sends a notification, in the modern era tagged with the subscription's id. Never waits. `false`: the stream has
+    /// ended (its client is gone, the server shuts down, or its queue was full), so forget it.
     pub fn notify(&self, method: &str, params: Option<&RawObject>) -> bool {
-        let tag = [(meta::SUBSCRIPTION_ID, self.0.id.as_str())];
+        let Some(id) = self.id() else {
+            let message = match params {
+                Some(params) => notification(method, params.raw().single_line().as_str()),
+                None => bare_notification(method),
+            };
+            return self.channel.notify(message);
+        };
+        let tag = [(meta::SUBSCRIPTION_ID, id.as_str())];
         let params = match params {
             Some(params) => params.with_meta(&tag, &[]),
             None => RawObject::empty().with_meta(&tag, &[]),
         };
-        self.0.notify(notification(method, params.single_line().as_str()))
+        self.channel.notify(notification(method, params.single_line().as_str()))
     }
 
     /// Resolves when the stream has ended, for whatever reason.
     pub async fn ended(&self) {
-        self.0.gone.cancelled().await;
+        self.channel.gone.cancelled().await;
     }
 
     /// Whether the stream has ended.
     pub fn is_ended(&self) -> bool {
-        self.0.gone.is_cancelled()
+        self.channel.gone.is_cancelled()
     }
 
-    /// Ends the stream with its final result.
+    /// Ends the stream, in the modern era with its final result. A legacy stream has none, so its delivery is
+    /// [`Delivery::Undelivered`].
     pub fn finish(self) -> Delivering {
-        Delivering(self.0.end_listening())
+        Delivering(self.channel.end_listening())
     }
 }
 
 impl Drop for Subscription {
     fn drop(&mut self) {
-        self.0.end_listening();
+        self.channel.end_listening();
     }
 }

@@ -1,15 +1,17 @@
 //! A server with a service of many moods, and a raw client that sees every byte.
 #![allow(clippy::unwrap_used, clippy::expect_used, dead_code)]
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use mcp::constants::{meta, method};
 use mcp::json::Limits;
+use mcp::message::Notification;
 use mcp::meta::LogLevel;
 use mcp::server::{
-    Delivery, Exchange, HttpConfig, Outcome, Responder, ServeLimits, Service, Subscription, WireResult,
-    router, serve,
+    Caller, Client, Delivery, Exchange, HttpConfig, Opened, Opening, Outcome, Responder, ServeLimits,
+    Service, SessionRefusal, Subscription, WireResult, router, serve,
 };
 use mcp::{Raw, RawObject, RpcError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -25,12 +27,39 @@ pub enum Seen {
     WentOn,
     Fate(Delivery),
     Ended,
+    Notified(String),
 }
 
 pub struct Moods {
     seen: mpsc::UnboundedSender<Seen>,
     pub release: Notify,
     pub subscriptions: Mutex<Vec<Subscription>>,
+    /// Legacy streams.
+    pub streams: Mutex<Vec<Arc<Subscription>>>,
+    /// Legacy sessions and whose they are.
+    pub sessions: std::sync::Mutex<HashMap<String, String>>,
+}
+
+/// What a caller says of itself in a header of the tests.
+pub fn said(caller: &Caller, name: &str) -> String {
+    caller.headers.get(name).map(|v| v.to_str().unwrap().to_owned()).unwrap_or_default()
+}
+
+impl Moods {
+    /// Panics where a test asks for it.
+    fn mood(&self, caller: &Caller, place: &str) {
+        assert!(said(caller, "x-panic") != place, "on purpose");
+    }
+
+    fn look_up(&self, caller: &Caller) -> Result<(), SessionRefusal> {
+        match caller.session.as_deref() {
+            None => Ok(()),
+            Some("busy") => Err(SessionRefusal::Unavailable),
+            Some("none") => Err(SessionRefusal::None),
+            Some(id) if self.sessions.lock().unwrap().get(id) == Some(&said(caller, "x-who")) => Ok(()),
+            Some(_) => Err(SessionRefusal::Unknown),
+        }
+    }
 }
 
 pub fn raw(text: &str) -> Raw {
@@ -44,6 +73,9 @@ impl Service for Moods {
                 let result = raw(
                     r#"{"supportedVersions":["2026-07-28"],"capabilities":{},"ttlMs":0,"cacheScope":"public"}"#,
                 );
+                if exchange.caller.revision.is_legacy() {
+                    return None;
+                }
                 Some(
                     WireResult::complete(&result, &[(meta::SERVER_INFO, r#"{"name":"t","version":"1"}"#)])
                         .unwrap()
@@ -63,9 +95,26 @@ impl Service for Moods {
                     ),
                     Some(_) => r#"{"tools":[{"name":"last","inputSchema":{"type":"object"}}]}"#.into(),
                 };
-                Some(WireResult::complete(&raw(&text), &[]).unwrap().into())
+                let legacy = exchange.caller.revision.is_legacy();
+                let made = if legacy { WireResult::legacy } else { WireResult::complete };
+                Some(made(&raw(&text), &[]).unwrap().into())
+            }
+            method::INITIALIZE | "ping" if exchange.caller.revision.is_legacy() => {
+                panic!("the wire answers these")
             }
             "test/panic_ready" => panic!("on purpose"),
+            "test/mood" => {
+                let (caller, meta) = (&exchange.caller, &exchange.meta);
+                let result = serde_json::json!({
+                    "revision": caller.revision.as_str(),
+                    "session": caller.session.as_deref(),
+                    "version": meta.protocol_version(),
+                    "capabilities": meta.client_capabilities(),
+                    "level": meta.log_level().map(LogLevel::as_str),
+                    "token": meta.progress_token(),
+                });
+                Some(WireResult::legacy(&raw(&result.to_string()), &[]).unwrap().into())
+            }
             "test/known" => Some(RpcError::application(7001, "some_kind", "No.").into()),
             _ => None,
         }
@@ -73,7 +122,8 @@ impl Service for Moods {
 
     async fn call(self: Arc<Self>, exchange: Exchange, responder: Responder) {
         let params = exchange.request.params.clone().unwrap_or_else(RawObject::empty);
-        if exchange.request.method == method::LISTEN {
+        let legacy = exchange.caller.revision.is_legacy();
+        if exchange.request.method == method::LISTEN && !legacy {
             let subscription = responder.listen(&params.get("notifications").unwrap_or(raw("{}")), &[]);
             self.subscriptions.lock().await.push(subscription);
             return;
@@ -84,12 +134,17 @@ impl Service for Moods {
         }
         let arguments = params.get("arguments").unwrap_or(raw("{}"));
         let name = params.get("name").unwrap();
-        let text = |text: &str| WireResult::complete(&raw(text), &[("dev.example/x", "1")]).unwrap();
+        let made = if legacy { WireResult::legacy } else { WireResult::complete };
+        let text = |text: &str| made(&raw(text), &[("dev.example/x", "1")]).unwrap();
         match name.as_string().unwrap().as_ref() {
             "echo" => {
                 let schema = raw(r#"{"properties":{"region":{"type":"string","x-mcp-header":"Region"}}}"#);
                 let mirrored = mcp::headers::HeaderParams::of_schema(&schema).unwrap();
-                if let Err(error) = mirrored.check(&exchange.caller.headers, arguments.object().as_ref()) {
+                if legacy {
+                    // Headers mirror nothing there.
+                } else if let Err(error) =
+                    mirrored.check(&exchange.caller.headers, arguments.object().as_ref())
+                {
                     responder.finish(error);
                     return;
                 }
@@ -147,6 +202,62 @@ impl Service for Moods {
             }
         }
     }
+
+    async fn initialize(self: Arc<Self>, caller: Caller, opening: Opening) -> Result<Opened, RpcError> {
+        self.mood(&caller, "initialize");
+        if said(&caller, "x-refuse") == "initialize" {
+            return Err(RpcError::application(7002, "full", "No."));
+        }
+        let info = opening.client_info.map_or("null".into(), |i| i.to_string());
+        let wanted = said(&caller, "x-open");
+        let session = (!wanted.is_empty()).then(|| {
+            self.sessions.lock().unwrap().insert(wanted.clone(), said(&caller, "x-who"));
+            wanted.clone()
+        });
+        let result = raw(&format!(
+            r#"{{"capabilities":{{"tools":{{}}}},"serverInfo":{{"name":"t","version":"1"}},"protocolVersion":"no","_meta":{{"info":{info},"capabilities":{}}}}}"#,
+            opening.capabilities
+        ));
+        Ok(Opened { result, session })
+    }
+
+    async fn client(&self, caller: &Caller) -> Result<Client, SessionRefusal> {
+        self.mood(caller, "client");
+        self.look_up(caller)?;
+        let mut client = Client::default();
+        if caller.session.is_some() {
+            client.capabilities = raw(r#"{"roots":{}}"#);
+            client.log_level = Some(LogLevel::Error);
+        }
+        Ok(client)
+    }
+
+    async fn end_session(&self, caller: &Caller) -> Result<(), SessionRefusal> {
+        self.mood(caller, "end_session");
+        self.look_up(caller)?;
+        self.sessions.lock().unwrap().remove(caller.session.as_deref().unwrap());
+        Ok(())
+    }
+
+    async fn stream(self: Arc<Self>, caller: Caller, stream: Subscription) {
+        self.mood(&caller, "stream");
+        let stream = Arc::new(stream);
+        self.streams.lock().await.push(stream.clone());
+        tokio::task::yield_now().await;
+        self.mood(&caller, "stream_late");
+        stream.ended().await;
+        self.seen.send(Seen::Ended).unwrap();
+    }
+
+    async fn notified(self: Arc<Self>, caller: Caller, notification: Notification) {
+        self.mood(&caller, "notified");
+        self.seen.send(Seen::Notified(notification.method)).unwrap();
+    }
+
+    fn identity(&self, caller: &Caller) -> Arc<str> {
+        self.mood(caller, "identity");
+        said(caller, "x-who").into()
+    }
 }
 
 pub struct Server {
@@ -166,7 +277,13 @@ impl Server {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
         let (sender, seen) = mpsc::unbounded_channel();
-        let moods = Arc::new(Moods { seen: sender, release: Notify::new(), subscriptions: Mutex::default() });
+        let moods = Arc::new(Moods {
+            seen: sender,
+            release: Notify::new(),
+            subscriptions: Mutex::default(),
+            streams: Mutex::default(),
+            sessions: Default::default(),
+        });
         let mut config = HttpConfig { port: Some(addr.port()), ..HttpConfig::default() };
         config.early_bytes = Duration::from_millis(100);
         config.keep_alive = Duration::from_millis(100);
@@ -203,6 +320,30 @@ impl Server {
     /// Sends a well-formed request with `Connection: close`.
     pub async fn post(&self, body: &str, change: &[(&str, Option<&str>)]) -> Answer {
         self.send(&self.request(body, change)).await
+    }
+
+    /// As [`Server::post`], with the headers of a legacy client and `more`.
+    pub async fn legacy(&self, body: &str, more: &[(&str, &str)]) -> Answer {
+        self.send(&self.legacy_request(body, more)).await
+    }
+
+    pub fn legacy_request(&self, body: &str, more: &[(&str, &str)]) -> Vec<u8> {
+        let mut change = vec![("MCP-Protocol-Version", None), ("Mcp-Method", None), ("Mcp-Name", None)];
+        change.extend(more.iter().map(|(name, value)| (*name, Some(*value))));
+        self.request(body, &change)
+    }
+
+    /// A request without a body.
+    pub fn bare(&self, method: &str, more: &[(&str, &str)]) -> Vec<u8> {
+        let mut head = format!("{method} /mcp HTTP/1.1\r\nConnection: close\r\n");
+        if !more.iter().any(|(name, _)| *name == "Host") {
+            head.push_str(&format!("Host: {}\r\n", self.addr));
+        }
+        for (name, value) in more {
+            head.push_str(&format!("{name}: {value}\r\n"));
+        }
+        head.push_str("\r\n");
+        head.into_bytes()
     }
 
     /// A request with the headers that belong to its body; `change` replaces, adds, or (with `None`) removes some.
@@ -294,3 +435,21 @@ pub fn message(id: &str, method: &str, params: &str) -> String {
 pub fn call(tool: &str, arguments: &str) -> String {
     message("1", "tools/call", &format!(r#""name":"{tool}","arguments":{arguments}"#))
 }
+
+/// A request of the legacy era.
+pub fn legacy(id: &str, method: &str, params: &str) -> String {
+    format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{{{params}}}}}"#)
+}
+
+pub fn legacy_call(id: &str, tool: &str, arguments: &str) -> String {
+    legacy(id, "tools/call", &format!(r#""name":"{tool}","arguments":{arguments}"#))
+}
+
+pub fn cancel(id: &str) -> String {
+    format!(r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{id}}}}}"#)
+}
+
+/// A legacy client's handshake.
+pub const ASK: &str = r#"{"jsonrpc":"2.0","id":7,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{"roots":{}},"clientInfo":{"name":"c","version":"1"}}}"#;
+/// What a client of the stream accepts.
+pub const EVENTS: (&str, &str) = ("Accept", "text/event-stream");
