@@ -1,32 +1,112 @@
 //! The official clients, each in a worker process of its own language that speaks JSON lines.
 
 use crate::process::{Process, build_dir, project};
-use crate::wire::Said;
+use crate::wire::{self, Said};
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// Which official client.
+/// Which official client, and how it opens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     /// `@modelcontextprotocol/client`, `versionNegotiation: auto`.
     TypeScript,
-    /// `mcp`.
+    /// The same, pinned to the modern revision: it never asks.
+    TypeScriptPinned,
+    /// The same as it is by default: the legacy era.
+    TypeScriptLegacy,
+    /// `@modelcontextprotocol/sdk` 1.x.
+    TypeScript1,
+    /// `mcp` 2.x, which asks.
     Python,
+    /// The same, pinned to the modern revision.
+    PythonPinned,
+    /// `mcp` 1.x.
+    Python1,
+    /// `rmcp`, which is told to ask.
+    Rust,
+    /// The same as it is by default: the legacy era.
+    RustLegacy,
 }
 
 impl Kind {
-    /// Both.
-    pub const ALL: [Kind; 2] = [Kind::TypeScript, Kind::Python];
+    /// All.
+    pub const ALL: [Kind; 9] = [
+        Kind::TypeScript,
+        Kind::TypeScriptPinned,
+        Kind::TypeScriptLegacy,
+        Kind::TypeScript1,
+        Kind::Python,
+        Kind::PythonPinned,
+        Kind::Python1,
+        Kind::Rust,
+        Kind::RustLegacy,
+    ];
 
     /// Its name in reports.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Kind::TypeScript => "typescript",
+            Kind::TypeScriptPinned => "typescript_pinned",
+            Kind::TypeScriptLegacy => "typescript_legacy",
+            Kind::TypeScript1 => "typescript_1",
             Kind::Python => "python",
+            Kind::PythonPinned => "python_pinned",
+            Kind::Python1 => "python_1",
+            Kind::Rust => "rust",
+            Kind::RustLegacy => "rust_legacy",
+        }
+    }
+
+    /// The revision that it must come to speak with a server of both eras.
+    #[must_use]
+    pub fn revision(self) -> &'static str {
+        if self.is_legacy() { wire::LEGACY } else { wire::VERSION }
+    }
+
+    /// Whether it opens with `initialize`.
+    #[must_use]
+    pub fn is_legacy(self) -> bool {
+        matches!(self, Kind::TypeScriptLegacy | Kind::TypeScript1 | Kind::Python1 | Kind::RustLegacy)
+    }
+
+    /// Whether it hears of changes in the legacy era only where the server minted a session: these clients open no
+    /// GET stream without one.
+    #[must_use]
+    pub fn hears_by_session(self) -> bool {
+        matches!(self, Kind::Python1 | Kind::RustLegacy)
+    }
+
+    fn command(self, build: &Path) -> Command {
+        // A module is found from where the script is, so the script is beside what was installed.
+        let node = |folder: &str, args: &[&str]| {
+            let mut c = Command::new(crate::process::node(build));
+            c.arg(build.join("clients").join(folder).join("worker.mjs")).args(args);
+            c
+        };
+        let python = |folder: &str, args: &[&str]| {
+            let mut c = Command::new(build.join("clients").join(folder).join("venv/bin/python"));
+            c.arg("-B").arg(project().join("tests/clients").join(folder).join("worker.py")).args(args);
+            c
+        };
+        let rust = |mode: &str| {
+            let mut c = Command::new(build.join("bin/debug/rmcp_worker"));
+            c.arg(mode);
+            c
+        };
+        match self {
+            Kind::TypeScript => node("ts", &["auto"]),
+            Kind::TypeScriptPinned => node("ts", &["pin"]),
+            Kind::TypeScriptLegacy => node("ts", &["legacy"]),
+            Kind::TypeScript1 => node("ts1", &[]),
+            Kind::Python => python("py", &["auto"]),
+            Kind::PythonPinned => python("py", &["pin"]),
+            Kind::Python1 => python("py1", &[]),
+            Kind::Rust => rust("auto"),
+            Kind::RustLegacy => rust("legacy"),
         }
     }
 }
@@ -70,19 +150,7 @@ impl Worker {
     /// The clients are not installed, or don't start.
     pub fn start(kind: Kind, folder: &Path) -> Result<Worker> {
         let build = build_dir()?;
-        let mut command = match kind {
-            Kind::TypeScript => {
-                // The module is found from where the script is, so the script is beside what was installed.
-                let mut c = Command::new(crate::process::node(&build));
-                c.arg(build.join("clients/ts/worker.mjs"));
-                c
-            }
-            Kind::Python => {
-                let mut c = Command::new(build.join("clients/py/venv/bin/python"));
-                c.arg("-B").arg(project().join("tests/clients/py/worker.py"));
-                c
-            }
-        };
+        let mut command = kind.command(&build);
         let log = folder.join(format!("{}.log", kind.name()));
         let mut process = Process::start(&mut command, &log)?;
         process.ready().with_context(|| {
@@ -140,11 +208,49 @@ impl Worker {
     /// # Errors
     /// The worker is gone, or the client could not list.
     pub fn list(&mut self, order: &Order<'_>) -> Result<Value> {
-        let pending = self.begin(order, json!({ "op": "list" }))?;
+        self.ask(order, "list")
+    }
+
+    /// Lists and reads the resources: `{"served", "resources", "contents"}`.
+    ///
+    /// # Errors
+    /// The worker is gone, or the client could not.
+    pub fn resources(&mut self, order: &Order<'_>) -> Result<Value> {
+        self.ask(order, "resources")
+    }
+
+    /// Lists the prompts: `{"served", "prompts"}`.
+    ///
+    /// # Errors
+    /// The worker is gone, or the client could not.
+    pub fn prompts(&mut self, order: &Order<'_>) -> Result<Value> {
+        self.ask(order, "prompts")
+    }
+
+    /// Asks for changes of the list of tools, and returns by what the client hears of them.
+    ///
+    /// # Errors
+    /// The worker is gone, or the client was refused.
+    pub fn subscribe(&mut self, order: &Order<'_>) -> Result<String> {
+        let answer = self.ask(order, "subscribe")?;
+        Ok(answer["how"].as_str().unwrap_or_default().to_owned())
+    }
+
+    /// The methods of the notifications that came.
+    ///
+    /// # Errors
+    /// The worker is gone.
+    pub fn seen(&mut self, order: &Order<'_>) -> Result<Vec<String>> {
+        let answer = self.ask(order, "seen")?;
+        Ok(serde_json::from_value(answer["seen"].clone())?)
+    }
+
+    fn ask(&mut self, order: &Order<'_>, op: &str) -> Result<Value> {
+        let pending = self.begin(order, json!({ "op": op }))?;
         let answer = self.end(pending)?;
         match answer.get("result") {
             Some(result) => Ok(result.clone()),
-            None => bail!("the {} client can't list: {}", self.kind.name(), answer["error"]),
+            None => bail!("the {} client can't {op}: {}", self.kind.name(), answer["error"]),
         }
     }
 

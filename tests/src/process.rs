@@ -25,6 +25,14 @@ pub fn binary() -> Result<PathBuf> {
     from_environment("COUNTERFOIL_BIN")
 }
 
+/// The fixture server, from `COUNTERFOIL_FIXTURE`.
+///
+/// # Errors
+/// It is not set or not there; says what to run.
+pub fn fixture() -> Result<PathBuf> {
+    from_environment("COUNTERFOIL_FIXTURE")
+}
+
 /// The folder of installed clients, from `COUNTERFOIL_BUILD_DIR`.
 ///
 /// # Errors

@@ -318,6 +318,17 @@ impl Project {
         Ok(project)
     }
 
+    /// Sets a key of `[server]` in the configuration.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn server(&self, key: &str, value: &str) -> Result<()> {
+        let file = self.path().join("counterfoil.toml");
+        let text = std::fs::read_to_string(&file)?;
+        let set = format!("[server]\n{key} = {value}\n");
+        Ok(std::fs::write(&file, text.replacen("[server]\n", &set, 1))?)
+    }
+
     /// The folder.
     #[must_use]
     pub fn path(&self) -> &Path {

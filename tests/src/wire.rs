@@ -1,4 +1,4 @@
-//! The modern MCP wire (revision 2026-07-28), written and read by hand.
+//! The MCP wire, written and read by hand: the modern revision 2026-07-28, and calls of the legacy era.
 
 use crate::http::{self, Connection, Reply};
 use serde::Deserialize;
@@ -11,6 +11,8 @@ use std::time::Duration;
 
 /// The revision that is spoken.
 pub const VERSION: &str = "2026-07-28";
+/// The newest revision of the legacy era.
+pub const LEGACY: &str = "2025-11-25";
 /// Where an idempotency key is in `_meta`.
 pub const META_KEY: &str = "dev.counterfoil/idempotency-key";
 /// Where the operation is in a result's `_meta`.
@@ -19,6 +21,16 @@ pub const META_OPERATION: &str = "dev.counterfoil/operation";
 pub const META_ERROR: &str = "dev.counterfoil/error";
 /// Where a consumer acknowledges, in a request's `_meta`.
 pub const META_ACK: &str = "dev.counterfoil/ack";
+
+/// In which era a request is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Era {
+    /// Revision 2026-07-28: each request says all.
+    Modern,
+    /// The legacy era without session and without `initialize`; the revision is in a header, or left out as the
+    /// first clients of the transport did (2025-03-26).
+    Legacy(Option<&'static str>),
+}
 
 /// A `tools/call` to be written.
 #[derive(Clone, Debug)]
@@ -39,6 +51,8 @@ pub struct Call {
     pub auth: Option<String>,
     /// Asks for a stream only or JSON only; both by default.
     pub accept: &'static str,
+    /// In which era it is written.
+    pub era: Era,
 }
 
 impl Call {
@@ -54,7 +68,15 @@ impl Call {
             header_key: None,
             auth: None,
             accept: "application/json, text/event-stream",
+            era: Era::Modern,
         }
+    }
+
+    /// The same in another era.
+    #[must_use]
+    pub fn of(mut self, era: Era) -> Call {
+        self.era = era;
+        self
     }
 
     /// With a key in `_meta`.
@@ -67,7 +89,12 @@ impl Call {
     /// The request's bytes.
     #[must_use]
     pub fn bytes(&self, addr: SocketAddr) -> Vec<u8> {
-        let mut params = json!({ "name": self.tool, "arguments": self.arguments, "_meta": meta(&self.meta) });
+        let mut params = json!({ "name": self.tool, "arguments": self.arguments });
+        match self.era {
+            Era::Modern => params["_meta"] = meta(&self.meta),
+            Era::Legacy(_) if self.meta == json!({}) => {}
+            Era::Legacy(_) => params["_meta"] = self.meta.clone(),
+        }
         if let Some(key) = &self.params_key {
             params["idempotencyKey"] = json!(key);
         }
@@ -78,7 +105,22 @@ impl Call {
         if let Some(auth) = &self.auth {
             more.push(("Authorization", auth));
         }
-        post(addr, &self.id, "tools/call", Some(&self.tool), &params, self.accept, &more)
+        match self.era {
+            Era::Modern => post(addr, &self.id, "tools/call", Some(&self.tool), &params, self.accept, &more),
+            Era::Legacy(revision) => {
+                let host = addr.to_string();
+                more.extend([
+                    ("Host", host.as_str()),
+                    ("Content-Type", "application/json"),
+                    ("Accept", self.accept),
+                ]);
+                more.extend(revision.map(|r| ("MCP-Protocol-Version", r)));
+                let id = &self.id;
+                let body =
+                    format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{params}}}"#);
+                http::request("POST", "/mcp", &more, body.as_bytes())
+            }
+        }
     }
 }
 

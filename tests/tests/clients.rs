@@ -1,38 +1,52 @@
-//! The official clients against the real binary and the real provider: each test is one for the TypeScript client and
-//! one for the Python client. Effects are counted at the provider, in two books.
+//! The official clients of both eras against the real binary and the real provider: each test is one for each client.
+//! Effects are counted at the provider, in two books.
 
 use anyhow::{Context, Result, bail, ensure};
 use counterfoil_tests::clients::{Kind, Order, Worker};
-use counterfoil_tests::shell::counterfoil;
+use counterfoil_tests::process::{Process, fixture};
+use counterfoil_tests::proxy::Proxy;
+use counterfoil_tests::shell::{counterfoil, signal, until};
 use counterfoil_tests::stand::{AMOUNT, Class, Gateway, Project, Sandbox};
-use counterfoil_tests::wire::{META_KEY, Said, VERSION};
+use counterfoil_tests::wire::{META_KEY, Said};
 use serde_json::{Value, json};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// A send may wait for the provider: what ends it here is a kill or a caller that leaves, not the gateway's patience.
 const PATIENT: &str =
     "\n[tools.\"key.refunds.create\"]\nsend_timeout = \"5s\"\ntimeout = \"20s\"\ninline_limit = \"15s\"\n";
 
-macro_rules! for_both {
+macro_rules! for_all {
     ($($name:ident),* $(,)?) => {
-        mod typescript {
-            $(#[test] fn $name() -> anyhow::Result<()> { super::$name(super::Kind::TypeScript) })*
-        }
-        mod python {
-            $(#[test] fn $name() -> anyhow::Result<()> { super::$name(super::Kind::Python) })*
+        for_all!(@each [$($name)*] typescript TypeScript);
+        for_all!(@each [$($name)*] typescript_pinned TypeScriptPinned);
+        for_all!(@each [$($name)*] typescript_legacy TypeScriptLegacy);
+        for_all!(@each [$($name)*] typescript_1 TypeScript1);
+        for_all!(@each [$($name)*] python Python);
+        for_all!(@each [$($name)*] python_pinned PythonPinned);
+        for_all!(@each [$($name)*] python_1 Python1);
+        for_all!(@each [$($name)*] rust Rust);
+        for_all!(@each [$($name)*] rust_legacy RustLegacy);
+    };
+    (@each [$($name:ident)*] $client:ident $kind:ident) => {
+        mod $client {
+            $(#[test] fn $name() -> anyhow::Result<()> { super::$name(super::Kind::$kind) })*
         }
     };
 }
 
-for_both! {
+for_all! {
     lists_calls_and_shows_typed_errors,
     a_killed_gateway_is_one_effect_with_a_key_and_without,
     an_api_key_opens_and_its_revocation_closes,
     a_client_that_leaves_finds_its_answer_with_a_key_and_without,
+    hears_that_the_list_of_tools_has_changed,
+    lists_and_reads_resources_and_prompts,
 }
 
 /// Provider, gateway and one client object.
 struct Stage {
+    kind: Kind,
     sandbox: Sandbox,
     gateway: Gateway,
     worker: Worker,
@@ -47,10 +61,14 @@ impl Stage {
         let home = Project::empty()?;
         let sandbox =
             Sandbox::start(&home.path().join("provider"), &home.path().join("provider.log"), "127.0.0.1:0")?;
-        let mut project = Project::with_classes_and(sandbox.addr, config)?;
+        let project = Project::with_classes_and(sandbox.addr, config)?;
+        Stage::of(kind, home, sandbox, project)
+    }
+
+    fn of(kind: Kind, home: Project, sandbox: Sandbox, mut project: Project) -> Result<Stage> {
         let gateway = project.gateway(None)?;
         let worker = Worker::start(kind, project.path())?;
-        Ok(Stage { sandbox, gateway, worker, auth: None, project, _home: home })
+        Ok(Stage { kind, sandbox, gateway, worker, auth: None, project, _home: home })
     }
 
     fn order(&self) -> Order<'static> {
@@ -146,7 +164,7 @@ fn lists_calls_and_shows_typed_errors(kind: Kind) -> Result<()> {
 
 fn lists_and_calls(s: &mut Stage) -> Result<()> {
     let listed = s.list()?;
-    ensure!(listed["protocolVersion"] == VERSION, "{}", listed["protocolVersion"]);
+    ensure!(listed["protocolVersion"] == s.kind.revision(), "{}", listed["protocolVersion"]);
     let tools = listed["tools"].as_array().context("no tools")?;
     for class in Class::ALL {
         ensure!(tools.iter().any(|t| t["name"] == json!(class.tool())), "{} is not listed", class.tool());
@@ -258,13 +276,21 @@ fn an_api_key_opens_and_its_revocation_closes(kind: Kind) -> Result<()> {
 
 fn a_client_that_leaves_finds_its_answer_with_a_key_and_without(kind: Kind) -> Result<()> {
     let mut s = Stage::open(kind, PATIENT)?;
+    // In between, to see what a client says when it leaves.
+    let proxy = Proxy::start(s.gateway.addr)?;
+    s.gateway.url = proxy.url();
     // Connected before the clock runs.
     s.list()?;
     let impatient = Order { timeout: Duration::from_millis(800), ..s.order() };
     goes_on(&mut s, "timeout", &impatient, &keyed("k-slow"), 1).context("the client's own limit")?;
     s.list()?;
+    proxy.forget();
     let leaving = Order { abort_after: Some(Duration::from_millis(800)), ..s.order() };
-    goes_on(&mut s, "abort", &leaving, &json!({}), 2).context("the caller cancels")
+    goes_on(&mut s, "abort", &leaving, &json!({}), 2).context("the caller cancels")?;
+    // In the legacy era a message cancels, in the modern one the end of the connection.
+    let said = proxy.requests().iter().any(|r| r == "POST notifications/cancelled");
+    ensure!(said == kind.is_legacy(), "{:?}", proxy.requests());
+    Ok(())
 }
 
 /// The provider takes its time, and the client is gone before the answer: the operation goes on, and the same call
@@ -281,5 +307,82 @@ fn goes_on(s: &mut Stage, name: &str, order: &Order<'_>, meta: &Value, operation
     s.once(name, operations)?;
     let op = s.operations()?.swap_remove(0);
     ensure!(op["attempt"] == 1 && op["effects"][0]["sends"] == 1 && op["joined"] == 1, "{op}");
+    Ok(())
+}
+
+/// Where clients hear of it: `subscriptions/listen`, or the GET stream of the legacy era. Two of them open that only
+/// where the server minted a session, so without one they find the new list when they ask for it.
+fn hears_that_the_list_of_tools_has_changed(kind: Kind) -> Result<()> {
+    hears(kind, "auto", !kind.hears_by_session()).context("no session is minted")?;
+    if kind.is_legacy() { hears(kind, "always", true).context("a session is minted") } else { Ok(()) }
+}
+
+fn hears(kind: Kind, sessions: &str, wanted: bool) -> Result<()> {
+    let home = Project::empty()?;
+    let sandbox =
+        Sandbox::start(&home.path().join("provider"), &home.path().join("provider.log"), "127.0.0.1:0")?;
+    let project = Project::with_classes(sandbox.addr)?;
+    project.server("legacy_sessions", &json!(sessions).to_string())?;
+    let mut s = Stage::of(kind, home, sandbox, project)?;
+    s.list()?;
+    let url = s.gateway.url.clone();
+    let order = Order { url: &url, ..s.order() };
+    s.worker.subscribe(&order)?;
+    let manifest = s.project.path().join("integrations/key.toml");
+    let reload = |methods: &[&str]| -> Result<()> {
+        std::fs::write(&manifest, Class::Key.manifest_of(s.sandbox.addr, methods))?;
+        signal(&s.gateway, "HUP")
+    };
+    // A GET stream is opened in its own time; a change from before it is not told, and another comes.
+    let mut heard = false;
+    for methods in [["create", "second"].as_slice(), &["create"], &["create", "second"]] {
+        reload(methods)?;
+        let end = Instant::now() + Duration::from_millis(if wanted { 3000 } else { 700 });
+        while !heard && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(20));
+            heard = !s.worker.seen(&order)?.is_empty();
+        }
+        if heard || !wanted {
+            break;
+        }
+    }
+    ensure!(heard == wanted, "heard of the change: {heard}");
+    reload(&["create", "third"])?;
+    let third = json!(Class::Key.tool_of("third"));
+    until("the new tool is listed", || {
+        // A client may keep a list for as long as it was told; a new one has none.
+        s.worker.forget("another")?;
+        let order = Order { client: "another", ..order.clone() };
+        let listed = s.worker.list(&order)?;
+        Ok(listed["tools"].as_array().is_some_and(|tools| tools.iter().any(|t| t["name"] == third)))
+    })
+}
+
+/// Of a server that has some: the one that the conformance suite judges.
+fn lists_and_reads_resources_and_prompts(kind: Kind) -> Result<()> {
+    let home = Project::empty()?;
+    let mut server = Process::start(&mut Command::new(fixture()?), &home.path().join("fixture.log"))?;
+    let url = member(&server.ready()?, "url")?;
+    let mut worker = Worker::start(kind, home.path())?;
+    let order =
+        Order { client: "host", url: &url, auth: None, timeout: Duration::from_secs(20), abort_after: None };
+    let got = worker.resources(&order)?;
+    let content = |uri: &str| {
+        let all = got["contents"].as_array().into_iter().flatten();
+        all.into_iter().find(|c| c["uri"] == json!(uri)).cloned().unwrap_or_default()
+    };
+    let listed = got["resources"].as_array().context("resources")?;
+    for uri in ["test://static-text", "test://static-binary", "test://watched-resource"] {
+        ensure!(listed.iter().any(|r| r["uri"] == json!(uri)), "{uri} is not listed: {got}");
+        ensure!(content(uri)["text"].is_string() || content(uri)["blob"].is_string(), "{uri}: {got}");
+    }
+    ensure!(content("test://static-text")["text"].as_str().is_some_and(|t| !t.is_empty()), "{got}");
+    ensure!(
+        content("test://static-binary")["blob"].as_str().is_some_and(|b| b.starts_with("iVBOR")),
+        "{got}"
+    );
+    let prompts = worker.prompts(&order)?;
+    let names = prompts["prompts"].as_array().context("prompts")?;
+    ensure!(names.iter().any(|p| p["name"] == "test_simple_prompt"), "{prompts}");
     Ok(())
 }

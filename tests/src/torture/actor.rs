@@ -5,7 +5,7 @@ use super::plan::{Round, Style, Voice};
 use crate::clients::{self, Pending};
 use crate::http::Connection;
 use crate::random::Random;
-use crate::wire::{self, Call, META_KEY, Said};
+use crate::wire::{self, Call, Era, META_KEY, Said};
 use anyhow::Result;
 use serde_json::{Value, json};
 use std::sync::mpsc::{self, Receiver, TryRecvError};
@@ -89,6 +89,11 @@ impl Actor {
         self.name(lane, &mut call)?;
         match self.round.voice {
             Voice::Raw => Ok(Flight::Raw(self.raw(lane, call, leave))),
+            Voice::RawLegacy => {
+                // The first clients of the transport sent no revision.
+                let revision = (!self.round.number.is_multiple_of(3)).then_some(wire::LEGACY);
+                Ok(Flight::Raw(self.raw(lane, call.of(Era::Legacy(revision)), leave)))
+            }
             Voice::Official(kind) => {
                 if self.tries > 1 && self.round.style == Style::OtherId {
                     lane.worker(kind)?.forget("lane")?;
@@ -140,8 +145,8 @@ impl Actor {
         }
         if self.round.style == Style::ProgramKey {
             match (self.round.voice, self.random.below(3)) {
-                (Voice::Raw, 0) => call.header_key = Some(self.key.clone()),
-                (Voice::Raw, 1) => call.params_key = Some(self.key.clone()),
+                (Voice::Raw | Voice::RawLegacy, 0) => call.header_key = Some(self.key.clone()),
+                (Voice::Raw | Voice::RawLegacy, 1) => call.params_key = Some(self.key.clone()),
                 _ => call.meta[META_KEY] = json!(self.key),
             }
         }

@@ -51,10 +51,14 @@ impl Lane {
     ///
     /// # Errors
     /// They don't start.
-    pub fn new(number: usize, against: Against) -> Result<Lane> {
+    pub fn new(number: usize, against: Against, seed: u64) -> Result<Lane> {
         // The configuration names the provider's address, so that is found first.
         let addr = free_address()?;
         let project = Project::with_methods(addr, &METHODS, &policies())?;
+        // One run in two has clients whose session must outlive the gateway's deaths.
+        if seed % 2 == 1 {
+            project.server("legacy_sessions", "\"always\"")?;
+        }
         let sandbox = Sandbox::start(
             &project.path().join("sandbox"),
             &project.path().join("sandbox.log"),

@@ -63,7 +63,7 @@ pub fn run(settings: &Settings) -> Result<Report> {
             let (report, queue, failed) = (&report, &queue, &failed);
             scope.spawn(move || {
                 let work = || -> Result<()> {
-                    let mut lane = Lane::new(number, settings.against)?;
+                    let mut lane = Lane::new(number, settings.against, settings.seed)?;
                     let mut done = Vec::new();
                     loop {
                         if lock(failed) {

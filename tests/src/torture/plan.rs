@@ -236,14 +236,33 @@ impl Style {
 pub enum Voice {
     /// An official client.
     Official(clients::Kind),
-    /// A socket.
+    /// A socket that speaks the modern era.
     Raw,
+    /// A socket that speaks the legacy era: no session, no `initialize`.
+    RawLegacy,
 }
 
 impl Voice {
-    /// All of them.
-    pub const ALL: [Voice; 3] =
-        [Voice::Official(clients::Kind::TypeScript), Voice::Official(clients::Kind::Python), Voice::Raw];
+    /// All of them. A pinned client differs from one that asks only in how it opens, so it is none of its own here.
+    pub const ALL: [Voice; 9] = [
+        Voice::Official(clients::Kind::TypeScript),
+        Voice::Official(clients::Kind::TypeScriptLegacy),
+        Voice::Official(clients::Kind::TypeScript1),
+        Voice::Official(clients::Kind::Python),
+        Voice::Official(clients::Kind::Python1),
+        Voice::Official(clients::Kind::Rust),
+        Voice::Official(clients::Kind::RustLegacy),
+        Voice::Raw,
+        Voice::RawLegacy,
+    ];
+
+    /// Those that see and say every byte.
+    pub const SOCKETS: [Voice; 2] = [Voice::Raw, Voice::RawLegacy];
+
+    /// Whether its answers come as events of a stream.
+    fn streams(self) -> bool {
+        matches!(self, Voice::Official(clients::Kind::Rust | clients::Kind::RustLegacy))
+    }
 
     /// Its name in reports.
     #[must_use]
@@ -251,6 +270,7 @@ impl Voice {
         match self {
             Voice::Official(kind) => kind.name(),
             Voice::Raw => "raw",
+            Voice::RawLegacy => "raw_legacy",
         }
     }
 }
@@ -325,6 +345,10 @@ impl Plan {
         random.shuffle(&mut rest);
         first.append(&mut rest);
         let cells = first.len();
+        // Every style with every voice, in turn.
+        let mut pairs: Vec<(Style, Voice)> =
+            Style::ALL.into_iter().flat_map(|s| Voice::ALL.map(|v| (s, v))).collect();
+        random.shuffle(&mut pairs);
         // A round depends on the seed and its number alone, so that it can be played again without the others.
         let rounds = (0..count).map(|number| {
             let mut random = Random::new(!seed, number as u64);
@@ -332,10 +356,14 @@ impl Plan {
                 Some(cell) => cell.clone(),
                 None => (random.one(&every).clone(), *random.one(against.classes())),
             };
+            let (style, voice) = pairs[number % pairs.len()];
             let voice = match fault {
-                Fault::ClientCutMidReply | Fault::ReplyMid => Voice::Raw,
+                // The naive server knows one era.
                 _ if against == Against::Naive => Voice::Raw,
-                _ => *random.one(&Voice::ALL),
+                Fault::ClientCutMidReply | Fault::ReplyMid => *random.one(&Voice::SOCKETS),
+                // The Rust client asks for progress each time, so its answer is an event, which is not torn there.
+                Fault::Point { name: "reply.mid" } if voice.streams() => *random.one(&Voice::SOCKETS),
+                _ => voice,
             };
             // Beyond the first of each, misfortunes come together.
             let beyond = number >= cells && against == Against::Gateway;
@@ -343,8 +371,8 @@ impl Plan {
                 (beyond && fault.provider(class).is_none() && random.chance(50)).then(|| *random.one(&EXTRA));
             let again = beyond && fault.kills() && random.chance(40);
             // The naive server has one tool.
-            let styles = if against == Against::Naive { &Style::ALL[..5] } else { &Style::ALL[..] };
-            Round { number, fault, class, style: *random.one(styles), voice, extra, again }
+            let style = if against == Against::Naive { *random.one(&Style::ALL[..5]) } else { style };
+            Round { number, fault, class, style, voice, extra, again }
         });
         let mut rounds: Vec<Round> = rounds.collect();
         random.shuffle(&mut rounds);

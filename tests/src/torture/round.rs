@@ -421,7 +421,7 @@ impl Game<'_> {
             ),
         }
         let mut stored: Option<String> = match self.round.voice {
-            super::plan::Voice::Raw => raw_bytes(said),
+            super::plan::Voice::Raw | super::plan::Voice::RawLegacy => raw_bytes(said),
             super::plan::Voice::Official(_) => None,
         };
         for n in 0..2 {
