@@ -259,11 +259,6 @@ impl Voice {
     /// Those that see and say every byte.
     pub const SOCKETS: [Voice; 2] = [Voice::Raw, Voice::RawLegacy];
 
-    /// Whether its answers come as events of a stream.
-    fn streams(self) -> bool {
-        matches!(self, Voice::Official(clients::Kind::Rust | clients::Kind::RustLegacy))
-    }
-
     /// Its name in reports.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -361,8 +356,6 @@ impl Plan {
                 // The naive server knows one era.
                 _ if against == Against::Naive => Voice::Raw,
                 Fault::ClientCutMidReply | Fault::ReplyMid => *random.one(&Voice::SOCKETS),
-                // The Rust client asks for progress each time, so its answer is an event, which is not torn there.
-                Fault::Point { name: "reply.mid" } if voice.streams() => *random.one(&Voice::SOCKETS),
                 _ => voice,
             };
             // Beyond the first of each, misfortunes come together.

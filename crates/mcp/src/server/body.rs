@@ -39,12 +39,50 @@ impl Drop for Handover {
 /// What a body says when it is asked for more.
 type Polled = Poll<Option<Result<Frame<Bytes>, Infallible>>>;
 
+/// Lets a crash test see the process die with half an answer on the wire: the first half goes out, and the hook is
+/// passed before the second.
+#[cfg(feature = "failpoints")]
+#[derive(Default)]
+struct Torn(Option<(Bytes, Pin<Box<Sleep>>)>);
+
+#[cfg(feature = "failpoints")]
+impl Torn {
+    /// Leaves the first half of an answer that names an operation, if a test waits for one.
+    fn tear(&mut self, answer: &mut Bytes) -> bool {
+        let about = b"dev.counterfoil/operation";
+        if super::MID_REPLY.get().is_none() || !answer.windows(about.len()).any(|w| w == about) {
+            return false;
+        }
+        let second = answer.split_off(answer.len() / 2);
+        self.0 = Some((second, Box::pin(sleep(Duration::from_millis(30)))));
+        true
+    }
+
+    /// The second half, when the first is out; `None` if nothing was torn.
+    fn poll_second(&mut self, cx: &mut Context<'_>) -> Option<Poll<Bytes>> {
+        let (second, flushed) = self.0.as_mut()?;
+        if flushed.as_mut().poll(cx).is_pending() {
+            return Some(Poll::Pending);
+        }
+        if let Some(hook) = super::MID_REPLY.get() {
+            hook();
+        }
+        let second = second.clone();
+        self.0 = None;
+        Some(Poll::Ready(second))
+    }
+
+    fn waits(&self) -> usize {
+        self.0.as_ref().map_or(0, |(second, _)| second.len())
+    }
+}
+
 /// One message as the whole body.
 pub(super) struct Single {
     pub message: Option<Bytes>,
     pub handover: Handover,
     #[cfg(feature = "failpoints")]
-    pub torn: Option<(Bytes, Pin<Box<Sleep>>)>,
+    torn: Torn,
 }
 
 impl Single {
@@ -53,34 +91,8 @@ impl Single {
             message: Some(message),
             handover,
             #[cfg(feature = "failpoints")]
-            torn: None,
+            torn: Torn::default(),
         }
-    }
-
-    /// Lets a crash test see the process die with half an answer on the wire: the first half goes out, and the hook
-    /// is passed before the second.
-    #[cfg(feature = "failpoints")]
-    fn tear(&mut self, cx: &mut Context<'_>) -> Option<Polled> {
-        let hook = super::MID_REPLY.get()?;
-        if let Some((second, flushed)) = &mut self.torn {
-            if flushed.as_mut().poll(cx).is_pending() {
-                return Some(Poll::Pending);
-            }
-            hook();
-            let second = second.clone();
-            self.torn = None;
-            self.handover.whole = true;
-            return Some(Poll::Ready(Some(Ok(Frame::data(second)))));
-        }
-        let about = b"dev.counterfoil/operation";
-        let message = self.message.as_ref()?;
-        if !message.windows(about.len()).any(|w| w == about) {
-            return None;
-        }
-        let mut first = self.message.take()?;
-        let second = first.split_off(first.len() / 2);
-        self.torn = Some((second, Box::pin(sleep(Duration::from_millis(30)))));
-        Some(Poll::Ready(Some(Ok(Frame::data(first)))))
     }
 }
 
@@ -90,8 +102,15 @@ impl Body for Single {
 
     fn poll_frame(mut self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Polled {
         #[cfg(feature = "failpoints")]
-        if let Some(piece) = self.tear(_cx) {
-            return piece;
+        {
+            let this = &mut *self;
+            if let Some(second) = this.torn.poll_second(_cx) {
+                this.handover.whole = second.is_ready();
+                return second.map(|second| Some(Ok(Frame::data(second))));
+            }
+            if let Some(first) = this.message.take_if(|message| this.torn.tear(message)) {
+                return Poll::Ready(Some(Ok(Frame::data(first))));
+            }
         }
         self.handover.whole = true;
         Poll::Ready(self.message.take().map(|message| Ok(Frame::data(message))))
@@ -99,7 +118,7 @@ impl Body for Single {
 
     fn is_end_stream(&self) -> bool {
         #[cfg(feature = "failpoints")]
-        if self.torn.is_some() {
+        if self.torn.waits() > 0 {
             return false;
         }
         self.message.is_none()
@@ -107,8 +126,8 @@ impl Body for Single {
 
     fn size_hint(&self) -> SizeHint {
         #[cfg(feature = "failpoints")]
-        if let Some((second, _)) = &self.torn {
-            return SizeHint::with_exact(second.len() as u64);
+        if self.torn.waits() > 0 {
+            return SizeHint::with_exact(self.torn.waits() as u64);
         }
         SizeHint::with_exact(self.message.as_ref().map_or(0, |m| m.len() as u64))
     }
@@ -124,6 +143,8 @@ pub(super) struct Stream {
     every: Duration,
     keep_alive: Pin<Box<Sleep>>,
     shutdown: Shutdown,
+    #[cfg(feature = "failpoints")]
+    torn: Torn,
 }
 
 /// Where the server's shutdown stands for this stream.
@@ -148,6 +169,8 @@ impl Stream {
             every,
             keep_alive: Box::pin(sleep(every)),
             shutdown: Shutdown::Awaited(Box::pin(shutdown.cancelled_owned()), drain),
+            #[cfg(feature = "failpoints")]
+            torn: Torn::default(),
         }
     }
 
@@ -180,6 +203,12 @@ impl Body for Stream {
         if this.ended {
             return Poll::Ready(None);
         }
+        #[cfg(feature = "failpoints")]
+        if let Some(second) = this.torn.poll_second(cx) {
+            this.ended = second.is_ready();
+            this.handover.whole = this.ended;
+            return second.map(|second| Some(Ok(Frame::data(second))));
+        }
         let piece = if !std::mem::replace(&mut this.opened, true) {
             sse::COMMENT
         } else {
@@ -190,10 +219,16 @@ impl Body for Stream {
             match next {
                 Poll::Ready(Next::Message(message)) => sse::event(&message),
                 Poll::Ready(Next::Last(last)) => {
+                    this.handover.answer = last.delivery;
+                    #[cfg_attr(not(feature = "failpoints"), expect(unused_mut))]
+                    let mut event = sse::event(&last.message);
+                    #[cfg(feature = "failpoints")]
+                    if this.torn.tear(&mut event) {
+                        return Poll::Ready(Some(Ok(Frame::data(event))));
+                    }
                     this.ended = true;
                     this.handover.whole = true;
-                    this.handover.answer = last.delivery;
-                    sse::event(&last.message)
+                    event
                 }
                 Poll::Ready(Next::End) => {
                     this.ended = true;
