@@ -8,11 +8,15 @@
 
 pub mod bad_input;
 pub mod clients;
+pub mod conformance;
 pub mod http;
 pub mod load;
 pub mod naive;
+pub mod nginx;
 pub mod process;
+pub mod proxy;
 pub mod random;
+pub mod schema;
 pub mod shell;
 pub mod stand;
 pub mod torture;

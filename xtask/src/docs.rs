@@ -171,7 +171,7 @@ impl Helps<'_> {
     fn knows(&mut self, line: &str) -> Result<bool, String> {
         if let Some(rest) = line.strip_prefix("cargo xtask ") {
             let task = rest.split_whitespace().next().unwrap_or_default();
-            return if ["test", "torture", "bench", "install"].contains(&task) {
+            return if ["test", "torture", "conformance", "bench", "install"].contains(&task) {
                 Ok(true)
             } else {
                 Err(format!("there is no task {task:?}"))

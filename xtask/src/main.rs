@@ -1,8 +1,9 @@
-//! The project's own commands: `cargo xtask test | torture | bench`.
+//! The project's own commands: `cargo xtask test | torture | conformance | bench`.
 //!
 //! `test` is the one command that tells whether the project works: it installs what it needs by package name into
 //! `build/` (and, where a tool is missing, with `apt-get`), runs every check, and closes with `N passed, N failed`.
 
+mod clients;
 mod docs;
 mod install;
 mod steps;
@@ -38,10 +39,17 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
+    /// Run the official conformance suite, directly and through a reverse proxy
+    #[command(disable_help_flag = true)]
+    Conformance {
+        /// Passed on: --json, --revision R, --only SCENARIO, --direct, --proxy
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
     /// Measure
     #[command(subcommand)]
     Bench(Bench),
-    /// Install the official clients into build/ and nothing else
+    /// Install the official clients, the conformance suite and nginx into build/ and nothing else
     Install,
 }
 
@@ -85,7 +93,8 @@ fn main() -> ExitCode {
         Task::Test { quick, only } => test(quick, only),
         Task::Torture { args } => torture(&args),
         Task::Bench(Bench::First { json, seconds }) => bench(json, seconds),
-        Task::Install => install::clients().map(|()| true),
+        Task::Conformance { args } => conformance(&args),
+        Task::Install => install::clients().and_then(|()| install::conformance()).map(|_| true),
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,
@@ -97,12 +106,34 @@ fn main() -> ExitCode {
     }
 }
 
-/// Builds the binary with failpoints compiled in, and keeps it where no other build replaces it.
-fn failpoints_binary() -> Result<PathBuf> {
+/// The programs that the tests start, in `build/bin/debug`.
+const PROGRAMS: [&str; 6] = ["counterfoil", "torture", "conformance", "fixture", "rmcp_worker", "wire_check"];
+
+/// Builds them, with failpoints and the wire log compiled in, and keeps them where no other build replaces them. All
+/// in one go, so that what they share is built once.
+fn programs() -> Result<()> {
     let mut c = cargo();
-    c.args(["build", "--package", "counterfoil", "--features", "failpoints"]);
+    c.args(["build", "--package", "counterfoil", "--package", "counterfoil-tests", "--bins"]);
+    c.args(["--features", "counterfoil/failpoints,counterfoil-tests/fixture,counterfoil-tests/rmcp-client"]);
     steps::must(locked(&mut c))?;
-    keep("debug", "counterfoil")
+    PROGRAMS.iter().try_for_each(|name| keep("debug", name).map(|_| ()))
+}
+
+fn program(name: &str) -> PathBuf {
+    build_dir().join("bin/debug").join(name)
+}
+
+/// A program of the tests, told where everything is.
+fn stand(name: &str) -> Command {
+    let mut c = Command::new(program(name));
+    told(&mut c);
+    c
+}
+
+fn told(c: &mut Command) -> &mut Command {
+    c.env("COUNTERFOIL_BIN", program("counterfoil"))
+        .env("COUNTERFOIL_FIXTURE", program("fixture"))
+        .env("COUNTERFOIL_BUILD_DIR", build_dir())
 }
 
 fn keep(profile: &str, name: &str) -> Result<PathBuf> {
@@ -118,22 +149,16 @@ fn keep(profile: &str, name: &str) -> Result<PathBuf> {
     Ok(kept)
 }
 
-fn harness(profile: &str, bin: &str) -> Result<PathBuf> {
-    let mut c = cargo();
-    c.args(["build", "--package", "counterfoil-tests", "--bin", bin]);
-    if profile == "release" {
-        c.arg("--release");
-    }
-    steps::must(locked(&mut c))?;
-    keep(profile, bin)
-}
-
 fn torture(args: &[String]) -> Result<bool> {
     install::clients()?;
-    let binary = failpoints_binary()?;
-    let mut c = Command::new(harness("debug", "torture")?);
-    c.args(args).env("COUNTERFOIL_BIN", binary).env("COUNTERFOIL_BUILD_DIR", build_dir());
-    Ok(c.status()?.success())
+    programs()?;
+    Ok(stand("torture").args(args).status()?.success())
+}
+
+fn conformance(args: &[String]) -> Result<bool> {
+    let nginx = install::conformance()?;
+    programs()?;
+    Ok(stand("conformance").args(args).env("COUNTERFOIL_NGINX", nginx).status()?.success())
 }
 
 fn bench(json: bool, seconds: u64) -> Result<bool> {
@@ -141,7 +166,10 @@ fn bench(json: bool, seconds: u64) -> Result<bool> {
     c.args(["build", "--release", "--package", "counterfoil"]);
     steps::must(locked(&mut c))?;
     let binary = keep("release", "counterfoil")?;
-    let mut c = Command::new(harness("release", "load")?);
+    let mut c = cargo();
+    c.args(["build", "--release", "--package", "counterfoil-tests", "--bin", "load"]);
+    steps::must(locked(&mut c))?;
+    let mut c = Command::new(keep("release", "load")?);
     c.args(["--seconds", &seconds.to_string()]).env("COUNTERFOIL_BIN", binary);
     if json {
         c.arg("--json");
@@ -149,7 +177,19 @@ fn bench(json: bool, seconds: u64) -> Result<bool> {
     Ok(c.status()?.success())
 }
 
+/// Where the messages of a run of all checks are written, one file a process.
+fn wire_log() -> PathBuf {
+    build_dir().join("wire-log")
+}
+
 fn test(quick: bool, only: Option<String>) -> Result<bool> {
+    if only.is_none() && wire_log().exists() {
+        std::fs::remove_dir_all(wire_log())?;
+    }
+    std::fs::create_dir_all(wire_log())?;
+    let with_log = |c: &mut Command| {
+        c.env("COUNTERFOIL_WIRE_LOG", wire_log());
+    };
     let mut steps = Steps::new(only);
     steps.run("format", |s| s.command(cargo().args(["fmt", "--all", "--check"])));
     steps.run("install", |s| {
@@ -157,46 +197,55 @@ fn test(quick: bool, only: Option<String>) -> Result<bool> {
         s.note("the official clients are in build/clients");
         Ok(())
     });
+    let mut nginx = None;
+    steps.run("install the conformance suite", |s| {
+        nginx = Some(install::conformance()?);
+        s.note("the suite is in build/conformance, the protocol's schemas are in build/schema");
+        Ok(())
+    });
     steps.run("lints", |s| {
         let mut c = cargo();
-        c.args(["clippy", "--workspace", "--all-targets", "--features", "counterfoil-tests/e2e"]);
+        c.args(["clippy", "--workspace", "--all-targets", "--features"]);
+        c.arg(
+            "counterfoil-tests/e2e,counterfoil-tests/fixture,counterfoil-tests/rmcp-client,counterfoil-mcp/wire-log",
+        );
         locked(&mut c).args(["--", "-D", "warnings"]);
         s.command(&mut c)
     });
     steps.run("unit and integration tests", |s| {
         let mut c = cargo();
-        c.args(["test", "--workspace", "--no-fail-fast"]);
+        c.args(["test", "--workspace", "--features", "counterfoil-mcp/wire-log", "--no-fail-fast"]);
+        with_log(&mut c);
         s.counted(locked(&mut c))
     });
-    let mut binary = None;
-    steps.run("build with failpoints", |_| {
-        binary = Some(failpoints_binary()?);
-        Ok(())
-    });
-    let binary = binary.unwrap_or_else(|| build_dir().join("bin/debug/counterfoil"));
-    let with = |c: &mut Command| {
-        c.env("COUNTERFOIL_BIN", &binary).env("COUNTERFOIL_BUILD_DIR", build_dir());
-    };
+    steps.run("build with failpoints", |_| programs());
     steps.run("end to end", |s| {
         let mut c = cargo();
         c.args(["test", "--package", "counterfoil-tests", "--features", "e2e", "--no-fail-fast", "--tests"]);
-        with(locked(&mut c).args(["--", "--test-threads=2"]));
+        told(locked(&mut c).args(["--", "--test-threads=2"]));
+        with_log(&mut c);
         s.counted(&mut c)
     });
-    let mut tool = None;
-    steps.run("torture: the harness sees a naive server's faults", |s| {
-        let harness = tool.insert(harness("debug", "torture")?);
-        let mut c = Command::new(harness);
-        with(c.args(["--self-check", "--seed", "7"]));
+    let counted = |s: &mut steps::Step, name: &str, args: &[&str]| {
+        let mut c = stand(name);
+        c.args(args);
+        if let Some(nginx) = &nginx {
+            c.env("COUNTERFOIL_NGINX", nginx);
+        }
+        with_log(&mut c);
         s.counted(&mut c)
+    };
+    steps.run("torture: the harness sees a naive server's faults", |s| {
+        counted(s, "torture", &["--self-check", "--seed", "7"])
     });
     let rounds = if quick { "60" } else { "300" };
-    steps.run("torture", |s| {
-        let harness = tool.take().unwrap_or_else(|| build_dir().join("bin/debug/torture"));
-        let mut c = Command::new(harness);
-        with(c.args(["--rounds", rounds]));
-        s.counted(&mut c)
+    steps.run("torture", |s| counted(s, "torture", &["--rounds", rounds]));
+    steps.run("conformance, direct", |s| counted(s, "conformance", &["--direct"]));
+    steps.run("conformance, through nginx", |s| counted(s, "conformance", &["--proxy"]));
+    steps.run("documents", |s| docs::check(s, &root(), &program("counterfoil")));
+    steps.run("messages fit the schemas", |s| {
+        let log = wire_log().display().to_string();
+        counted(s, "wire_check", &[&log])
     });
-    steps.run("documents", |s| docs::check(s, &root(), &binary));
     Ok(steps.close())
 }

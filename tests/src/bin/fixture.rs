@@ -1,7 +1,8 @@
 //! The fixture server of the official conformance suite, made with the library and nothing else: what the suite expects a
 //! server to offer, as far as nothing of it asks back. `--traps` adds what breaks servers that aren't careful.
 //!
-//! It prints `{"url": …}` on one line and serves until SIGTERM or SIGINT, then ends in order.
+//! It prints `{"url": …}` on one line and serves until SIGTERM or SIGINT, then ends in order; with `--stdio` it serves the
+//! client that started it.
 
 #[path = "../fixture/mod.rs"]
 mod fixture;
@@ -27,6 +28,9 @@ struct Cli {
     /// Which eras are served.
     #[arg(long, value_enum, default_value_t = Era::Both)]
     eras: Era,
+    /// Serves one client over stdin and stdout instead; nothing is printed.
+    #[arg(long)]
+    stdio: bool,
     /// Adds the traps.
     #[arg(long)]
     traps: bool,
@@ -57,6 +61,16 @@ async fn main() -> Result<()> {
         Era::Modern => Eras::Modern,
         Era::Legacy => Eras::Legacy,
     };
+    if cli.stdio {
+        let [a, b] = &mut ends;
+        let stop = async {
+            tokio::select! {
+                _ = a.recv() => {}
+                _ = b.recv() => {}
+            }
+        };
+        return Ok(Server::stdio(config, fixture::native(cli.traps), None, stop).await?);
+    }
     let running = Server::start_with(config, fixture::native(cli.traps)).await?;
     println!("{}", serde_json::json!({ "url": running.endpoint() }));
     let [a, b] = &mut ends;

@@ -1,0 +1,119 @@
+//! A reverse proxy as an operator has one: nginx, in front of a server on loopback.
+//!
+//! It is an instance of its own, by path, with its configuration and files in a folder of its own; it needs no root,
+//! knows nothing of an nginx that the machine may run, and ends with its owner.
+
+use crate::process::{self, Process};
+use anyhow::{Result, bail};
+use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// The configuration; docs/conformance.md shows the part that an operator needs.
+const TEMPLATE: &str = include_str!("../conformance/nginx.conf");
+
+/// How long it may take to listen.
+const READY_WITHIN: Duration = Duration::from_secs(10);
+
+/// A running nginx.
+pub struct Nginx {
+    process: Process,
+    folder: TempDir,
+}
+
+/// Requests that were answered through the proxy.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Passed {
+    /// All.
+    pub requests: usize,
+    /// Those that were answered with a stream.
+    pub streams: usize,
+    /// Streams that did not ask to be passed on at once, by `X-Accel-Buffering: no`.
+    pub buffered: usize,
+}
+
+impl Passed {
+    fn of(log: &str) -> Passed {
+        let mut passed = Passed::default();
+        for line in log.lines() {
+            let mut quoted = line.split('"').skip(1).step_by(2);
+            let kind = quoted.next().unwrap_or_default();
+            let stream = kind.starts_with("text/event-stream");
+            passed.requests += 1;
+            passed.streams += usize::from(stream);
+            passed.buffered += usize::from(stream && quoted.next() != Some("no"));
+        }
+        passed
+    }
+}
+
+impl Nginx {
+    /// Starts it on `listen`, in front of `upstream`.
+    ///
+    /// # Errors
+    /// It is not installed, refuses the configuration, or does not listen; holds what it said.
+    pub fn start(listen: SocketAddr, upstream: SocketAddr) -> Result<Nginx> {
+        let folder = TempDir::with_prefix("counterfoil-nginx-")?;
+        let configuration = folder.path().join("nginx.conf");
+        let text = TEMPLATE
+            .replace("@FOLDER@", &folder.path().display().to_string())
+            .replace("@LISTEN@", &listen.to_string())
+            .replace("@UPSTREAM@", &upstream.to_string());
+        std::fs::write(&configuration, text)?;
+        let mut command = Command::new(binary()?);
+        command.arg("-p").arg(folder.path()).arg("-e").arg("stderr").arg("-c").arg(&configuration);
+        let process = Process::start(&mut command, &folder.path().join("log"))?;
+        let mut nginx = Nginx { process, folder };
+        let until = Instant::now() + READY_WITHIN;
+        while TcpStream::connect(listen).is_err() {
+            if let Some(status) = nginx.process.ended() {
+                bail!("nginx ended ({status})\n{}", nginx.process.said());
+            }
+            if Instant::now() > until {
+                bail!("nginx does not listen on {listen}\n{}", nginx.process.said());
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        Ok(nginx)
+    }
+
+    /// What it has passed on so far.
+    ///
+    /// # Errors
+    /// Its log can't be read.
+    pub fn passed(&self) -> Result<Passed> {
+        Ok(Passed::of(&std::fs::read_to_string(self.folder.path().join("access.log"))?))
+    }
+
+    /// Ends it, and waits for that.
+    ///
+    /// # Errors
+    /// It did not end.
+    pub fn stop(mut self) -> Result<()> {
+        self.process.terminate().map(|_| ())
+    }
+}
+
+/// From `COUNTERFOIL_NGINX`, or the one in the build folder, or the machine's.
+fn binary() -> Result<PathBuf> {
+    if let Some(path) = std::env::var_os("COUNTERFOIL_NGINX") {
+        return Ok(path.into());
+    }
+    let unpacked = process::build_dir()?.join("nginx/usr/sbin/nginx");
+    Ok(if unpacked.is_file() { unpacked } else { "nginx".into() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn streams_that_may_be_held_back_are_seen() {
+        let log = "POST 200 \"application/json\" \"-\"\nPOST 200 \"text/event-stream\" \"no\"\n\
+                   GET 200 \"text/event-stream; charset=utf-8\" \"-\"\n";
+        assert_eq!(Passed::of(log), Passed { requests: 3, streams: 2, buffered: 1 });
+    }
+}
