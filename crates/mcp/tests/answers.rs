@@ -199,7 +199,7 @@ async fn listening(server: &Server, id: &str) -> TcpStream {
 async fn a_listen_stream_is_acknowledged_tagged_and_ended_on_shutdown() {
     let server = Server::start().await;
     let mut stream = listening(&server, "\"sub\"").await;
-    let params = mcp::RawObject::parse(r#"{"uri":"x"}"#, &Default::default()).unwrap();
+    let params = mcp::RawObject::parse(r#"{"uri":"test://x"}"#, &Default::default()).unwrap();
     {
         let all = server.moods.subscriptions.lock().await;
         assert!(all[0].notify("notifications/resources/updated", Some(&params)));
@@ -216,7 +216,7 @@ async fn a_listen_stream_is_acknowledged_tagged_and_ended_on_shutdown() {
         [
             json!({"jsonrpc": "2.0", "method": "notifications/subscriptions/acknowledged",
                 "params": {"_meta": tag, "notifications": {"toolsListChanged": true}}}),
-            json!({"jsonrpc": "2.0", "method": "notifications/resources/updated", "params": {"uri": "x", "_meta": tag}}),
+            json!({"jsonrpc": "2.0", "method": "notifications/resources/updated", "params": {"uri": "test://x", "_meta": tag}}),
             json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed", "params": {"_meta": tag}}),
             json!({"jsonrpc": "2.0", "id": "sub", "result": {"_meta": tag, "resultType": "complete"}}),
         ]
@@ -237,8 +237,9 @@ async fn a_slow_reader_falls_alone_and_a_leaver_is_forgotten() {
         quick.read_to_end(&mut all).await.unwrap();
         Answer::of(&all).events()
     });
-    let fat = mcp::RawObject::parse(format!(r#"{{"uri":"{}"}}"#, "x".repeat(200_000)), &Default::default())
-        .unwrap();
+    let fat =
+        mcp::RawObject::parse(format!(r#"{{"uri":"test://{}"}}"#, "x".repeat(200_000)), &Default::default())
+            .unwrap();
     let mut sent = 0;
     let fell = loop {
         let all = server.moods.subscriptions.lock().await;

@@ -22,7 +22,10 @@ async fn results_and_notifications_travel_as_in_the_modern_era() {
         methods,
         [progress.clone(), progress.clone(), progress, json!("notifications/message"), Value::Null]
     );
-    assert_eq!(answer.events()[4]["result"], json!({"done": true, "_meta": {"dev.example/x": 1}}));
+    assert_eq!(
+        answer.events()[4]["result"],
+        json!({"content": [], "done": true, "_meta": {"dev.example/x": 1}})
+    );
     assert!(!answer.body.contains("id:"), "no event ids");
     let quiet = server.legacy(&legacy_call("1", "progress", "{}"), &[]).await;
     assert_eq!(quiet.json()["result"]["done"], true, "nobody asked, so one JSON body");
@@ -125,7 +128,10 @@ async fn only_a_cancellation_by_name_cancels() {
     server.moods.release.notify_one();
     server.moods.release.notify_one();
     for answer in [first, second] {
-        assert_eq!(answer.await.unwrap().events()[0]["result"], json!({"_meta": {"dev.example/x": 1}}));
+        assert_eq!(
+            answer.await.unwrap().events()[0]["result"],
+            json!({"content": [], "_meta": {"dev.example/x": 1}})
+        );
     }
 }
 
@@ -179,7 +185,7 @@ async fn the_stream_carries_changes_and_ends_at_shutdown() {
         streaming(&server, &[("Last-Event-ID", "7"), ("MCP-Protocol-Version", "2025-06-18")]).await;
     let feed = server.moods.streams.lock().await.pop().unwrap();
     assert!(feed.id().is_none() && !feed.is_ended());
-    let params = mcp::RawObject::parse("{\"uri\":\n\"x\"}", &Default::default()).unwrap();
+    let params = mcp::RawObject::parse("{\"uri\":\n\"test://x\"}", &Default::default()).unwrap();
     assert!(feed.notify("notifications/tools/list_changed", None));
     assert!(feed.notify("notifications/resources/updated", Some(&params)));
     tokio::time::sleep(Duration::from_millis(250)).await;
@@ -193,7 +199,7 @@ async fn the_stream_carries_changes_and_ends_at_shutdown() {
         answer.events(),
         [
             json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}),
-            json!({"jsonrpc": "2.0", "method": "notifications/resources/updated", "params": {"uri": "x"}}),
+            json!({"jsonrpc": "2.0", "method": "notifications/resources/updated", "params": {"uri": "test://x"}}),
         ]
     );
     assert_eq!(server.next().await, Seen::Ended);
@@ -205,7 +211,7 @@ async fn a_slow_reader_of_the_stream_falls() {
     let mut server = Server::with(|c| c.queue = 8, ServeLimits::default()).await;
     let mut slow = streaming(&server, &[]).await;
     let feed = server.moods.streams.lock().await[0].clone();
-    let fat = format!(r#"{{"uri":"{}"}}"#, "x".repeat(200_000));
+    let fat = format!(r#"{{"uri":"test://{}"}}"#, "x".repeat(200_000));
     let fat = mcp::RawObject::parse(fat, &Default::default()).unwrap();
     let mut sent = 0;
     while feed.notify("notifications/resources/updated", Some(&fat)) {

@@ -56,9 +56,9 @@ fn result(exchange: &Exchange, text: &str) -> WireResult {
 impl Service for Moods {
     fn ready(&self, exchange: &Exchange) -> Option<Outcome> {
         match exchange.request.method.as_str() {
-            method::TOOLS_LIST => Some(result(exchange, r#"{"tools":[]}"#).into()),
+            method::TOOLS_LIST => Some(result(exchange, r#"{"tools":[],"ttlMs":0,"cacheScope":"public"}"#).into()),
             method::DISCOVER if !exchange.caller.revision.is_legacy() => {
-                Some(result(exchange, r#"{"supportedVersions":["2026-07-28"],"capabilities":{}}"#).into())
+                Some(result(exchange, r#"{"supportedVersions":["2026-07-28"],"capabilities":{},"ttlMs":0,"cacheScope":"public"}"#).into())
             }
             "test/panic" => panic!("on purpose"),
             _ => None,
@@ -85,7 +85,7 @@ impl Service for Moods {
         match name.as_str() {
             "echo" => {
                 let about = format!(
-                    "{{\"revision\":\"{}\",\n \"session\":{}}}",
+                    "{{\"content\":[],\"revision\":\"{}\",\n \"session\":{}}}",
                     exchange.caller.revision,
                     json!(exchange.caller.session)
                 );
@@ -97,17 +97,17 @@ impl Service for Moods {
                     () = notifier.gone() => self.seen.send(Seen::Gone).unwrap(),
                     () = self.release.notified() => {}
                 }
-                let fate = responder.finish(result(&exchange, "{}")).await;
+                let fate = responder.finish(result(&exchange, r#"{"content":[]}"#)).await;
                 let _ = self.seen.send(Seen::Fate(fate));
             }
             "steps" => {
                 for step in 1..=3 {
                     responder.progress(f64::from(step), Some(3.0), None);
                 }
-                responder.finish(result(&exchange, r#"{"steps":3}"#));
+                responder.finish(result(&exchange, r#"{"content":[],"steps":3}"#));
             }
             "big" => {
-                let text = format!(r#"{{"big":"{}"}}"#, "x".repeat(200_000));
+                let text = format!(r#"{{"content":[],"big":"{}"}}"#, "x".repeat(200_000));
                 let fate = responder.finish(result(&exchange, &text)).await;
                 let _ = self.seen.send(Seen::Fate(fate));
             }
@@ -253,9 +253,12 @@ async fn both_eras_share_a_connection() {
     let answer = rig.initialize("2025-06-18").await;
     assert_eq!((&answer["id"], &answer["result"]["protocolVersion"]), (&json!("init"), &json!("2025-06-18")));
     let old = rig.ask(&legacy(1, "tools/call", &json!({ "name": "echo" }))).await;
-    assert_eq!(old["result"], json!({ "revision": "2025-06-18", "session": "s-1" }));
+    assert_eq!(old["result"], json!({ "content": [], "revision": "2025-06-18", "session": "s-1" }));
     let new = rig.ask(&call(2, "echo")).await;
-    assert_eq!(new["result"], json!({ "revision": "2026-07-28", "session": null, "resultType": "complete" }));
+    assert_eq!(
+        new["result"],
+        json!({ "content": [], "revision": "2026-07-28", "session": null, "resultType": "complete" })
+    );
     assert_eq!(rig.ask(&legacy(3, "ping", &json!({}))).await["result"], json!({}));
     // A client's answer to nothing is passed over; a second session is refused.
     rig.send(r#"{"jsonrpc":"2.0","id":9,"result":{}}"#).await;
@@ -604,10 +607,10 @@ async fn batches_belong_to_the_oldest_revision() {
     let answers = answers.as_array().unwrap();
     let of = |id: Value| answers.iter().find(|a| a["id"] == id).unwrap_or(&Value::Null);
     assert_eq!(answers.len(), 6, "{answers:?}");
-    assert_eq!(of(json!(1))["result"], json!({}));
+    assert_eq!(of(json!(1))["result"], json!({ "content": [] }));
     assert_eq!(of(json!(2))["result"], json!({}));
     assert_eq!(of(json!(3))["error"]["code"], -32600);
-    assert_eq!(of(json!(5))["result"], json!({ "tools": [] }));
+    assert_eq!(of(json!(5))["result"], json!({ "tools": [], "ttlMs": 0, "cacheScope": "public" }));
     assert_eq!(answers.iter().filter(|a| a.get("id").is_none()).count(), 2);
     // Notifications alone get no answer; an empty batch and too large a one get one error.
     rig.send(r#"[{"jsonrpc":"2.0","method":"notifications/a"}]"#).await;

@@ -90,10 +90,10 @@ impl Service for Moods {
                 };
                 let text = match after.as_deref() {
                     None => format!(
-                        r#"{{"tools":[{{"name":"echo","inputSchema":{{"type":"object","properties":{{"region":{{"type":"string","x-mcp-header":"Region"}}}}}}}},{{"name":"bad","inputSchema":{{"type":"object","properties":{{"x":{{"type":"number","x-mcp-header":"X"}}}}}}}}],"nextCursor":"{}"}}"#,
+                        r#"{{"tools":[{{"name":"echo","inputSchema":{{"type":"object","properties":{{"region":{{"type":"string","x-mcp-header":"Region"}}}}}}}},{{"name":"bad","inputSchema":{{"type":"object","properties":{{"x":{{"type":"number","x-mcp-header":"X"}}}}}}}}],"nextCursor":"{}","ttlMs":0,"cacheScope":"public"}}"#,
                         mcp::paging::encode("tools", "bad")
                     ),
-                    Some(_) => r#"{"tools":[{"name":"last","inputSchema":{"type":"object"}}]}"#.into(),
+                    Some(_) => r#"{"tools":[{"name":"last","inputSchema":{"type":"object"}}],"ttlMs":0,"cacheScope":"public"}"#.into(),
                 };
                 let legacy = exchange.caller.revision.is_legacy();
                 let made = if legacy { WireResult::legacy } else { WireResult::complete };
@@ -157,7 +157,7 @@ impl Service for Moods {
                     arguments.object().unwrap().get("ms").unwrap().read().unwrap(),
                 ))
                 .await;
-                responder.finish(text(r#"{"slow":true}"#));
+                responder.finish(text(r#"{"content":[],"slow":true}"#));
             }
             "hold" => {
                 let notifier = responder.notifier();
@@ -168,11 +168,11 @@ impl Service for Moods {
                 });
                 self.release.notified().await;
                 self.seen.send(Seen::WentOn).unwrap();
-                let fate = responder.finish(text("{}")).await;
+                let fate = responder.finish(text(r#"{"content":[]}"#)).await;
                 self.seen.send(Seen::Fate(fate)).unwrap();
             }
             "told" => {
-                let fate = responder.finish(text("{}"));
+                let fate = responder.finish(text(r#"{"content":[]}"#));
                 let seen = self.seen.clone();
                 tokio::spawn(async move { seen.send(Seen::Fate(fate.await)).unwrap() });
             }
@@ -188,12 +188,12 @@ impl Service for Moods {
                 }
                 responder.log(LogLevel::Info, None, &raw("\"too low\""));
                 responder.log(LogLevel::Error, Some("t"), &raw("{\n\"a\":1}"));
-                responder.finish(text(r#"{"done":true}"#));
+                responder.finish(text(r#"{"content":[],"done":true}"#));
             }
             "big" => {
                 responder.progress(1.0, None, None);
                 let big = "x".repeat(8 << 20);
-                let fate = responder.finish(text(&format!(r#"{{"big":"{big}"}}"#)));
+                let fate = responder.finish(text(&format!(r#"{{"content":[],"big":"{big}"}}"#)));
                 let seen = self.seen.clone();
                 tokio::spawn(async move { seen.send(Seen::Fate(fate.await)).unwrap() });
             }
