@@ -3,13 +3,18 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+use counterfoil_tests::bad_input::ask::{Words, bytes};
+use counterfoil_tests::bad_input::book::{book, differs, fits, misquotes};
+use counterfoil_tests::bad_input::lines::{LINES, Line, Served};
 use counterfoil_tests::bad_input::{
-    Answer, Ask, Body, CONFIG, MIRRORED, NOT_BY_INPUT, ROWS, Row, STRICT, Server, TOOL, manifest,
+    Answer, Ask, Body, CONFIG, MIRRORED, NOT_BY_INPUT, Row, SERVERS, STRICT, Server, TOOL, manifest, rows,
 };
 use counterfoil_tests::http::{self, Reply};
-use counterfoil_tests::process::project;
+use counterfoil_tests::native::Fixture;
 use counterfoil_tests::stand::{Gateway, Project, Sandbox};
+use counterfoil_tests::stdio::{End, talk};
 use counterfoil_tests::wire::{META_ERROR, META_OPERATION, Members, VERSION};
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
@@ -17,100 +22,6 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
 const TIMEOUT: Duration = Duration::from_secs(20);
-
-/// What placeholders stand for.
-struct Words(BTreeMap<&'static str, String>);
-
-impl Words {
-    fn fill(&self, text: &str) -> String {
-        self.0.iter().fold(text.to_owned(), |text, (name, value)| text.replace(name, value))
-    }
-
-    /// Remembers what an answer gave.
-    fn learn(&mut self, value: &Value) {
-        let error = &value["result"]["_meta"][META_ERROR];
-        let mut take = |name, value: &Value| {
-            if let Some(text) = value.as_str() {
-                self.0.insert(name, text.to_owned());
-            }
-        };
-        take("$RETRY", &error["retryKey"]);
-        take("$NEW", &error["newKey"]);
-        take("$OPERATION", &value["result"]["_meta"][META_OPERATION]["id"]);
-        if let Some(new) = error["newKey"].as_str() {
-            let (head, last) = new.split_at(new.len() - 1);
-            self.0.insert("$FORGED", format!("{head}{}", if last == "0" { "1" } else { "0" }));
-        }
-    }
-}
-
-/// The headers that are proper for a body.
-fn proper(body: &Body) -> Vec<(&'static str, String)> {
-    let mut headers = vec![
-        ("Host", "$ADDR".to_owned()),
-        ("Content-Type", "application/json".to_owned()),
-        ("Accept", "application/json, text/event-stream".to_owned()),
-        ("MCP-Protocol-Version", VERSION.to_owned()),
-    ];
-    match body {
-        Body::Request(method, params, _) => {
-            headers.push(("Mcp-Method", (*method).to_owned()));
-            let members: Value =
-                serde_json::from_str(&format!("{{{}}}", params.trim_end_matches(','))).unwrap_or_default();
-            if let Some(name) = members["name"].as_str() {
-                headers.push(("Mcp-Name", name.to_owned()));
-            }
-        }
-        Body::Call(tool, ..) => {
-            headers.push(("Mcp-Method", "tools/call".to_owned()));
-            headers.push(("Mcp-Name", (*tool).to_owned()));
-        }
-        _ => {}
-    }
-    headers
-}
-
-fn body(body: &Body, words: &Words) -> Vec<u8> {
-    let request = |method: &str, params: &str, meta: &str| {
-        let text = format!(
-            r#"{{"jsonrpc":"2.0","id":$ID,"method":"{method}","params":{{{params}"_meta":{meta}}}}}"#
-        );
-        words.fill(&text).into_bytes()
-    };
-    match body {
-        Body::Bytes(bytes) => match std::str::from_utf8(bytes) {
-            Ok(text) => words.fill(text).into_bytes(),
-            Err(_) => bytes.to_vec(),
-        },
-        Body::Filled(n) => [b"\"", vec![b'x'; n - 2].as_slice(), b"\""].concat(),
-        Body::Nested(n) => [vec![b'['; *n], vec![b']'; *n]].concat(),
-        Body::Request(method, params, meta) => request(method, params, meta),
-        Body::Call(tool, arguments, params, meta) => {
-            let params = format!(r#""name":"{tool}","arguments":{arguments},{params}"#);
-            request("tools/call", &params, meta)
-        }
-    }
-}
-
-fn bytes(ask: &Ask, words: &Words) -> Vec<u8> {
-    let mut headers = proper(&ask.body);
-    let is = |a: &str, b: &str| a.eq_ignore_ascii_case(b);
-    headers.retain(|(n, _)| !ask.without.iter().any(|w| is(w, n)) && !ask.set.iter().any(|(s, _)| is(s, n)));
-    headers.extend(ask.set.iter().chain(ask.add).map(|(n, v)| (*n, (*v).to_owned())));
-    let filled: Vec<_> = headers.iter().map(|(n, v)| (*n, words.fill(v))).collect();
-    let headers: Vec<_> = filled.iter().map(|(n, v)| (*n, v.as_str())).collect();
-    http::request(ask.verb, "/mcp", &headers, &body(&ask.body, words))
-}
-
-/// Whether a text is what a template says: `{…}` is anything but nothing, all else is literal.
-fn fits(template: &str, text: &str) -> bool {
-    let hole = template.find('{').and_then(|open| Some((open, open + template[open..].find('}')?)));
-    let Some((open, close)) = hole else { return template == text };
-    let (Some(rest), after) = (text.strip_prefix(&template[..open]), &template[close + 1..]) else {
-        return false;
-    };
-    (1..=rest.len()).any(|n| rest.is_char_boundary(n) && fits(after, &rest[n..]))
-}
 
 /// What of an answer is not as the row says.
 fn judge(row: &Row, id: &str, reply: &Reply) -> Vec<String> {
@@ -121,10 +32,21 @@ fn judge(row: &Row, id: &str, reply: &Reply) -> Vec<String> {
         }
     };
     must(reply.status == row.status, format!("status {}, not {}", reply.status, row.status));
-    let message = reply.message();
+    if row.answer == Answer::Stream {
+        let kind = reply.header("content-type");
+        must(kind == Some("text/event-stream"), format!("content type {kind:?}"));
+        return wrong;
+    }
+    let mut message = reply.message();
     if row.answer == Answer::Nothing {
         must(message.is_empty(), format!("a body: {message}"));
         return wrong;
+    }
+    let whole: Value = serde_json::from_str(&message).unwrap_or_default();
+    if let Some((nth, of)) = row.of_batch {
+        let all: Vec<Box<RawValue>> = serde_json::from_str(&message).unwrap_or_default();
+        must(all.len() == of, format!("{} answers, not {of}: {message}", all.len()));
+        message = all.get(nth).map(|m| m.get().to_owned()).unwrap_or_default();
     }
     let value: Value = serde_json::from_str(&message).unwrap_or_default();
     // The id as it was written, not as it is read: it is echoed byte for byte.
@@ -162,14 +84,22 @@ fn judge(row: &Row, id: &str, reply: &Reply) -> Vec<String> {
             must(operation["replayed"] == json!(joined.is_some()), "replayed".into());
             &Value::Null
         }
-        Answer::Nothing => &Value::Null,
+        Answer::Plain => {
+            must(result.is_object() && result["isError"] != true, format!("no proper result: {value}"));
+            must(result["_meta"].get(META_OPERATION).is_none(), "an operation".into());
+            // What only one of the eras has.
+            let modern = result.get("resultType").is_some();
+            must(modern != row.ask.is_old(), format!("a result of the other era: {result}"));
+            &Value::Null
+        }
+        Answer::Nothing | Answer::Stream => &Value::Null,
     };
     let text = text.as_str().unwrap_or_default();
     must(fits(row.text, text), format!("text\n     got {text}\n    want {}", row.text));
     for (at, want) in row.also {
         if at.starts_with('/') {
             let want: Value = serde_json::from_str(want).unwrap();
-            must(value.pointer(at) == Some(&want), format!("{at}: {:?}", value.pointer(at)));
+            must(whole.pointer(at) == Some(&want), format!("{at}: {:?}", whole.pointer(at)));
         } else {
             must(reply.header(at) == Some(want), format!("{at}: {:?}", reply.header(at)));
         }
@@ -177,34 +107,84 @@ fn judge(row: &Row, id: &str, reply: &Reply) -> Vec<String> {
     wrong
 }
 
-/// A gateway with the table's tools, its folder and its API keys.
+/// What an answer begins with: a stream is not read to its end, which does not come.
+fn head(addr: SocketAddr, bytes: &[u8]) -> std::io::Result<Reply> {
+    let mut stream = TcpStream::connect_timeout(&addr, TIMEOUT)?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    stream.write_all(bytes)?;
+    let (mut all, mut byte) = (Vec::new(), [0]);
+    while !all.ends_with(b"\r\n\r\n") {
+        stream.read_exact(&mut byte)?;
+        all.push(byte[0]);
+    }
+    let text = String::from_utf8_lossy(&all).into_owned();
+    let status = text.get(9..12).and_then(|s| s.parse().ok()).unwrap_or_default();
+    let headers = text.lines().filter_map(|l| l.split_once(": "));
+    let headers = headers.map(|(n, v)| (n.to_ascii_lowercase(), v.to_owned())).collect();
+    Ok(Reply { status, headers, body: Vec::new() })
+}
+
+/// A server of the table, with what it needs to run and what it has said so far.
 struct Stand {
-    project: Project,
-    gateway: Gateway,
+    addr: SocketAddr,
     words: Words,
+    /// A gateway with the table's tools, in its folder; the fixture server has none.
+    project: Option<Project>,
+    _processes: (Option<Gateway>, Option<Fixture>),
+}
+
+/// A project folder with the table's tools.
+fn folder(sandbox: SocketAddr, server: &str, more: &str) -> Project {
+    let project = Project::with_classes_and(sandbox, &format!("{CONFIG}{more}")).unwrap();
+    std::fs::write(project.path().join("integrations/lab.toml"), manifest(sandbox)).unwrap();
+    let file = project.path().join("counterfoil.toml");
+    let config = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, config.replacen("[server]\n", &format!("[server]\n{server}"), 1)).unwrap();
+    project
+}
+
+fn meta() -> String {
+    format!(
+        r#""io.modelcontextprotocol/protocolVersion":"{VERSION}","io.modelcontextprotocol/clientCapabilities":{{}}"#
+    )
 }
 
 impl Stand {
-    fn start(sandbox: SocketAddr, more: &str) -> Stand {
-        let mut project = Project::with_classes_and(sandbox, &format!("{CONFIG}{more}")).unwrap();
-        std::fs::write(project.path().join("integrations/lab.toml"), manifest(sandbox)).unwrap();
-        let gateway = project.gateway(None).unwrap();
+    fn of(addr: SocketAddr, project: Option<Project>) -> Stand {
+        let uris: Vec<_> = (0..257).map(|n| format!("a:{n}")).collect();
         let words = Words(BTreeMap::from([
-            ("$ADDR", gateway.addr.to_string()),
+            ("$ADDR", addr.to_string()),
+            ("$PORT", addr.port().to_string()),
             ("$FULL", "k".repeat(255)),
             ("$LONG", "k".repeat(256)),
-            (
-                "$META",
-                format!(
-                    r#""io.modelcontextprotocol/protocolVersion":"{VERSION}","io.modelcontextprotocol/clientCapabilities":{{}}"#
-                ),
-            ),
+            ("$WIDE", "w".repeat(17_000)),
+            ("$URIS", json!(uris).to_string()),
+            ("$META", meta()),
         ]));
-        Stand { project, gateway, words }
+        Stand { addr, words, project, _processes: (None, None) }
+    }
+
+    fn start(sandbox: SocketAddr, server: &str, more: &str) -> Stand {
+        let mut project = folder(sandbox, server, more);
+        let gateway = project.gateway(None).unwrap();
+        let mut stand = Stand::of(gateway.addr, Some(project));
+        stand._processes.0 = Some(gateway);
+        stand
+    }
+
+    fn native() -> Stand {
+        let fixture = Fixture::start().unwrap();
+        let mut stand = Stand::of(fixture.addr, None);
+        stand._processes.1 = Some(fixture);
+        stand
+    }
+
+    fn project(&self) -> &Project {
+        self.project.as_ref().expect("a gateway's folder")
     }
 
     fn api_key(&mut self, word: &'static str, principal: &str) -> String {
-        let (code, made) = self.project.ask(&["api-keys", "create", "--principal", principal]).unwrap();
+        let (code, made) = self.project().ask(&["api-keys", "create", "--principal", principal]).unwrap();
         assert_eq!(code, 0, "{made}");
         let key = made["key"].as_str().expect("the key itself").to_owned();
         assert!(key.starts_with("cfk_"), "{made}");
@@ -217,8 +197,17 @@ impl Stand {
         let id =
             if number.is_multiple_of(2) { format!("{number}") } else { format!(r#""\u0072ow/{number}""#) };
         self.words.0.insert("$ID", id.clone());
-        match http::once(self.gateway.addr, TIMEOUT, &bytes(&row.ask, &self.words)) {
+        let bytes = bytes(&row.ask, &self.words);
+        let reply = if row.answer == Answer::Stream {
+            head(self.addr, &bytes)
+        } else {
+            http::once(self.addr, TIMEOUT, &bytes)
+        };
+        match reply {
             Ok(reply) => {
+                if let Some(id) = reply.header("mcp-session-id") {
+                    self.words.0.insert("$SESSION", id.to_owned());
+                }
                 self.words.learn(&serde_json::from_str(&reply.message()).unwrap_or_default());
                 judge(row, &id, &reply)
             }
@@ -228,7 +217,7 @@ impl Stand {
 
     /// Every operation of the ledger: tool and caller's key, the ledger's own keys as `(minted)`.
     fn operations(&self) -> Vec<(String, Option<String>)> {
-        let (code, listed) = self.project.ask(&["ops", "list", "--limit", "1000"]).unwrap();
+        let (code, listed) = self.project().ask(&["ops", "list", "--limit", "1000"]).unwrap();
         assert_eq!(code, 0, "{listed}");
         let operations = listed["operations"].as_array().unwrap();
         for operation in operations {
@@ -246,15 +235,19 @@ impl Stand {
 
 /// The business object of a call, from the text of its arguments.
 fn order(ask: &Ask) -> String {
-    let Body::Call(_, arguments, ..) = ask.body else { panic!("only calls open operations") };
+    let (Body::Call(_, arguments, ..) | Body::OldCall(_, arguments, _)) = ask.body else {
+        panic!("only calls open operations")
+    };
     let arguments: Value = serde_json::from_str(arguments).unwrap();
     arguments["order_id"].as_str().unwrap().to_owned()
 }
 
 /// The key that a row's call has, as [`Stand::operations`] shows it.
 fn key(ask: &Ask) -> Option<String> {
-    let Body::Call(_, arguments, params, _) = ask.body else { panic!("only calls open operations") };
-    let params: Value = serde_json::from_str(&format!("{{{}}}", params.trim_end_matches(','))).unwrap();
+    let (Body::Call(_, arguments, params, _) | Body::OldCall(_, arguments, params)) = ask.body else {
+        panic!("only calls open operations")
+    };
+    let params: Value = serde_json::from_str(&format!("{{{}}}", params.trim_matches(','))).unwrap();
     let arguments: Value = serde_json::from_str(arguments).unwrap();
     let key = params["idempotencyKey"].as_str().or(arguments["idempotency_key"].as_str())?;
     Some(key.replace("$FULL", &"k".repeat(255)).replace("$NEW", "(minted)"))
@@ -266,28 +259,30 @@ fn every_row_is_answered_as_the_table_says_and_nothing_else_happens() {
     let sandbox =
         Sandbox::start(&folder.path().join("sandbox"), &folder.path().join("sandbox.log"), "127.0.0.1:0")
             .unwrap();
-    let mut open = Stand::start(sandbox.addr, "");
-    let mut locked = Stand::start(sandbox.addr, "\n[auth]\nmode = \"api-key\"\n");
+    let rows = rows();
+    let start = |(server, settings, more)| (server, Stand::start(sandbox.addr, settings, more));
+    let mut stands: BTreeMap<Server, Stand> = SERVERS.into_iter().map(start).collect();
+    let locked = stands.get_mut(&Server::Locked).unwrap();
     locked.api_key("$ALICE", "alice");
     locked.api_key("$BOB", "bob");
     let revoked = locked.api_key("$REVOKED", "carol");
-    let (code, answer) = locked.project.ask(&["api-keys", "revoke", &revoked]).unwrap();
+    let (code, answer) = locked.project().ask(&["api-keys", "revoke", &revoked]).unwrap();
     assert_eq!(code, 0, "{answer}");
+    stands.insert(Server::Native, Stand::native());
 
     let mut failures = Vec::new();
-    for (number, row) in ROWS.iter().enumerate() {
-        let stand = if row.server == Server::Open { &mut open } else { &mut locked };
-        let wrong = stand.send(number, row);
+    for (number, row) in rows.iter().enumerate() {
+        let wrong = stands.get_mut(&row.server).unwrap().send(number, row);
         if !wrong.is_empty() {
             failures.push(format!("{}:\n  {}", row.name, wrong.join("\n  ")));
         }
     }
-    assert!(failures.is_empty(), "{} of {} rows:\n{}", failures.len(), ROWS.len(), failures.join("\n"));
+    assert!(failures.is_empty(), "{} of {} rows:\n{}", failures.len(), rows.len(), failures.join("\n"));
 
     // The ledgers hold the proper calls, and the provider has applied each of them once, and nothing else.
-    let proper: Vec<&Row> = ROWS.iter().filter(|r| r.answer == Answer::Result(None)).collect();
-    for (stand, server) in [(&open, Server::Open), (&locked, Server::Locked)] {
-        let calls = proper.iter().filter(|r| r.server == server);
+    let proper: Vec<&Row> = rows.iter().filter(|r| r.answer == Answer::Result(None)).collect();
+    for (server, stand) in stands.iter().filter(|(_, s)| s.project.is_some()) {
+        let calls = proper.iter().filter(|r| r.server == *server);
         let mut expected: Vec<_> = calls.map(|r| ("lab.refunds.create".to_owned(), key(&r.ask))).collect();
         expected.sort();
         assert_eq!(stand.operations(), expected, "{server:?}");
@@ -302,9 +297,9 @@ fn every_row_is_answered_as_the_table_says_and_nothing_else_happens() {
     let payment = http::json(sandbox.addr, "GET", "/v1/payments/pay_demo_never", None).unwrap();
     assert_eq!(payment.json()["refunded"], json!(0), "{}", payment.text());
 
-    // Both still serve.
-    for stand in [&open, &locked] {
-        assert_eq!(http::json(stand.gateway.addr, "GET", "/readyz", None).unwrap().status, 200);
+    // All still serve.
+    for stand in stands.values() {
+        assert_eq!(http::json(stand.addr, "GET", "/readyz", None).unwrap().status, 200);
     }
 }
 
@@ -314,10 +309,11 @@ fn a_body_that_ends_early_is_answered_and_runs_nothing() {
     let sandbox =
         Sandbox::start(&folder.path().join("sandbox"), &folder.path().join("sandbox.log"), "127.0.0.1:0")
             .unwrap();
-    let stand = Stand::start(sandbox.addr, "");
-    let row = ROWS.iter().find(|r| r.answer == Answer::Result(None)).unwrap();
+    let stand = Stand::start(sandbox.addr, "", "");
+    let all = rows();
+    let row = all.iter().find(|r| r.answer == Answer::Result(None)).unwrap();
     let whole = bytes(&row.ask, &stand.words);
-    let mut stream = TcpStream::connect_timeout(&stand.gateway.addr, TIMEOUT).unwrap();
+    let mut stream = TcpStream::connect_timeout(&stand.addr, TIMEOUT).unwrap();
     stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     // All of it but the closing brace, then the end: what has arrived must not be taken for the whole.
     stream.write_all(&whole[..whole.len() - 1]).unwrap();
@@ -325,7 +321,7 @@ fn a_body_that_ends_early_is_answered_and_runs_nothing() {
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     let (head, body) = answer.split_once("\r\n\r\n").expect("an answer");
-    let entry = &book()["body ended early"];
+    let entry = &book().unwrap()["body ended early"];
     assert_eq!(head.get(9..12).and_then(|s| s.parse().ok()), entry.status(), "{answer}");
     let body: Value = serde_json::from_str(body).unwrap();
     let error = json!({ "code": -32600, "message": entry.text() });
@@ -335,127 +331,12 @@ fn a_body_that_ends_early_is_answered_and_runs_nothing() {
     assert_eq!(sandbox.effects("").unwrap()["total"], 0);
 }
 
-/// A row of a table in the book, by the heads of its columns.
-struct Entry {
-    columns: BTreeMap<String, String>,
-    /// The status that the section's text states for all its rows.
-    status: Option<u16>,
-}
-
-impl Entry {
-    fn get(&self, column: &str) -> &str {
-        self.columns.get(column).map_or("", String::as_str)
-    }
-
-    fn status(&self) -> Option<u16> {
-        self.get("HTTP").get(..3).and_then(|s| s.parse().ok()).or(self.status)
-    }
-
-    /// The literal text, without the marks of code around it.
-    fn text(&self) -> &str {
-        self.get("text").trim_matches('`').trim()
-    }
-}
-
-/// The tables of `docs/reference/errors.md` that have causes and texts, by cause.
-fn book() -> BTreeMap<String, Entry> {
-    let path = project().join("docs/reference/errors.md");
-    let text = std::fs::read_to_string(&path).unwrap();
-    let mut all = BTreeMap::new();
-    let (mut heads, mut status) = (Vec::new(), None);
-    for line in text.lines() {
-        if line.starts_with("## ") {
-            status = None;
-        }
-        let Some(cells) = line.strip_prefix('|').and_then(|l| l.strip_suffix('|')) else {
-            heads.clear();
-            status = status
-                .or_else(|| line.starts_with("All 400").then_some(400))
-                .or_else(|| line.starts_with("HTTP 200").then_some(200));
-            continue;
-        };
-        let cells: Vec<&str> = cells.split(" | ").map(str::trim).collect();
-        if heads.is_empty() {
-            heads = cells;
-        } else if !line.starts_with("| ---") && heads.contains(&"cause") && heads.contains(&"text") {
-            assert_eq!(cells.len(), heads.len(), "{line}");
-            let columns: BTreeMap<_, _> =
-                heads.iter().zip(cells).map(|(h, c)| ((*h).to_owned(), c.to_owned())).collect();
-            let cause = columns["cause"].clone();
-            assert!(all.insert(cause.clone(), Entry { columns, status }).is_none(), "twice: {cause}");
-        }
-    }
-    assert!(all.len() > 60, "{} rows were read from {}", all.len(), path.display());
-    all
-}
-
-/// What a row and its entry in the book say differently.
-fn differs(row: &Row, entry: &Entry) -> Vec<String> {
-    let mut wrong = Vec::new();
-    if entry.status() != Some(row.status) {
-        wrong.push(format!("status {:?} in the book, {} here", entry.status(), row.status));
-    }
-    let mut said = row.text;
-    match row.answer {
-        Answer::Rpc(code) => {
-            let column = format!("{}{}", entry.get("code"), entry.get("answer"));
-            let first = column.split([',', ' ']).next().unwrap_or_default();
-            if first != code.to_string() {
-                wrong.push(format!("code {column:?} in the book, {code} here"));
-            }
-            for (at, _) in row.also.iter().filter(|(at, _)| at.starts_with("/error/data")) {
-                let member = at.trim_start_matches("/error/").replace('/', ".");
-                // The section's text tells of `data.offset`, the rows of the rest.
-                if member != "data.offset" && !column.contains(&member) {
-                    wrong.push(format!("{member} is not in the book"));
-                }
-            }
-        }
-        Answer::Kind(kind, keys) => {
-            let place = format!("{} {}", entry.get("kind"), entry.get("answer"));
-            if !place.contains(&format!("`{kind}`")) {
-                wrong.push(format!("kind {place:?} in the book, {kind} here"));
-            }
-            let column = entry.get("keys");
-            for name in ["retryKey", "newKey", "retryAfterMs"] {
-                if column.contains(&format!("`{name}`")) != keys.contains(&name) {
-                    wrong.push(format!("{name}: keys {column:?} in the book, {keys:?} here"));
-                }
-            }
-            // The keys follow the text, as the book says above its table.
-            for (name, mark) in [("newKey", " newKey: {key}"), ("retryKey", " retryKey: {key}")] {
-                let rest = said.strip_suffix(mark);
-                if rest.is_some() != keys.contains(&name) {
-                    wrong.push(format!("{name} is not said at the end of the text"));
-                }
-                said = rest.unwrap_or(said);
-            }
-        }
-        Answer::Result(_) | Answer::Nothing => wrong.push("is no refusal".into()),
-    }
-    for (header, value) in row.also.iter().filter(|(at, _)| !at.starts_with('/')) {
-        let told = entry.get("HTTP").to_ascii_lowercase();
-        if !told.contains(&format!("{header}: {value}").to_ascii_lowercase()) {
-            wrong.push(format!("{header}: {value} is not in the book"));
-        }
-    }
-    // An ellipsis at the end: the text goes on as that of a row above.
-    let template = entry.text();
-    let template = match template.strip_suffix('…') {
-        Some(head) => format!("{head}{{rest}}"),
-        None => template.to_owned(),
-    };
-    if !fits(&template, said) {
-        wrong.push(format!("text\n    book {}\n    here {said}", entry.text()));
-    }
-    wrong
-}
-
 #[test]
 fn the_book_says_what_the_table_says() {
-    let book = book();
+    let book = book().unwrap();
     let mut failures = Vec::new();
-    for row in ROWS.iter().filter(|r| !matches!(r.answer, Answer::Result(_) | Answer::Nothing)) {
+    let rows = rows();
+    for row in rows.iter().filter(|r| r.answer.refuses()) {
         let wrong = match book.get(row.cause) {
             Some(entry) => differs(row, entry),
             None => vec![format!("no cause {:?} in the book", row.cause)],
@@ -464,7 +345,22 @@ fn the_book_says_what_the_table_says() {
             failures.push(format!("{}:\n  {}", row.name, wrong.join("\n  ")));
         }
     }
-    let tried: BTreeSet<&str> = ROWS.iter().map(|r| r.cause).chain(NOT_BY_INPUT.iter().copied()).collect();
+    for line in LINES {
+        let wrong = match book.get(line.cause) {
+            Some(entry) => {
+                let column = format!("{}{}", entry.get("code"), entry.get("answer"));
+                let code = column.split(',').next().unwrap_or_default();
+                let differs = (code != line.code.to_string()).then(|| format!("code {code:?} in the book"));
+                differs.into_iter().chain(misquotes(entry, line.text)).collect()
+            }
+            None => vec![format!("no cause {:?} in the book", line.cause)],
+        };
+        if !wrong.is_empty() {
+            failures.push(format!("over lines, {}:\n  {}", line.name, wrong.join("\n  ")));
+        }
+    }
+    let tried = rows.iter().map(|r| r.cause).chain(LINES.iter().map(|l| l.cause));
+    let tried: BTreeSet<&str> = tried.chain(NOT_BY_INPUT.iter().copied()).collect();
     for cause in book.keys().filter(|c| !tried.contains(c.as_str())) {
         failures.push(format!("no row tries {cause:?}"));
     }
@@ -476,18 +372,88 @@ fn the_book_says_what_the_table_says() {
 
 #[test]
 fn the_table_can_be_read() {
-    let names: BTreeSet<_> = ROWS.iter().map(|r| r.name).collect();
-    assert_eq!(names.len(), ROWS.len(), "two rows have one name");
-    for row in ROWS {
-        let refusal = !matches!(row.answer, Answer::Result(_) | Answer::Nothing);
-        assert_eq!(refusal, !row.cause.is_empty(), "{}", row.name);
-        assert_eq!(refusal, !row.text.is_empty(), "{}", row.name);
+    let rows = rows();
+    let names: BTreeSet<_> = rows.iter().map(|r| r.name).collect();
+    assert_eq!(names.len(), rows.len(), "two rows have one name");
+    for row in &rows {
+        assert_eq!(row.answer.refuses(), !row.cause.is_empty(), "{}", row.name);
+        assert_eq!(row.answer.refuses(), !row.text.is_empty(), "{}", row.name);
     }
     let tools = [TOOL, STRICT, MIRRORED];
     assert!(
-        tools.iter().all(|t| ROWS.iter().any(|r| matches!(r.ask.body, Body::Call(tool, ..) if tool == *t)))
+        tools.iter().all(|t| rows.iter().any(|r| matches!(r.ask.body, Body::Call(tool, ..) if tool == *t)))
     );
+    let servers: BTreeSet<_> = rows.iter().map(|r| r.server).collect();
+    assert_eq!(servers.len(), SERVERS.len() + 1, "a server that no row asks");
+    let names: BTreeSet<_> = LINES.iter().map(|l| l.name).collect();
+    assert_eq!(names.len(), LINES.len(), "two lines have one name");
     // The reading of templates itself: a hole is never empty, and what is literal counts to the end.
     assert!(fits("a {x} c{y}", "a b b cd") && fits("plain", "plain"));
     assert!(!fits("a {x} c", "a  c") && !fits("a {x}", "a ") && !fits("a {x} c", "a b c d"));
+}
+
+/// The lines that bring a row about, the last being the row's own.
+fn lines_of(row: &Line) -> Vec<String> {
+    let fill = |text: &str| {
+        let text = text.replace("$ID", "1000").replace("$META", &meta());
+        text.replace("$HUGE", &"h".repeat(4 << 20))
+    };
+    let open = row.session.map(|revision| {
+        let params = json!({ "protocolVersion": revision, "capabilities": {} });
+        json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params }).to_string()
+    });
+    let streams = (0..row.streams).map(|n| {
+        let listen = r#"{"jsonrpc":"2.0","id":N,"method":"subscriptions/listen","params":{"notifications":{},"_meta":{$META}}}"#;
+        fill(listen).replace(r#""id":N"#, &format!(r#""id":{}"#, 1000 + n))
+    });
+    open.into_iter().chain(streams).chain([fill(row.line)]).collect()
+}
+
+#[test]
+fn every_line_is_answered_as_its_table_says_and_nothing_else_happens() {
+    let files = tempfile::tempdir().unwrap();
+    let sandbox =
+        Sandbox::start(&files.path().join("sandbox"), &files.path().join("sandbox.log"), "127.0.0.1:0")
+            .unwrap();
+    let mut failures = Vec::new();
+    let stands = [
+        (Served::Both, ""),
+        (Served::Modern, "eras = \"modern\"\n"),
+        (Served::Legacy, "eras = \"legacy\"\n"),
+    ];
+    for (served, settings) in stands {
+        let project = folder(sandbox.addr, settings, "");
+        for row in LINES.iter().filter(|l| l.served == served) {
+            let lines = lines_of(row);
+            let first = match served {
+                Served::Modern => {
+                    format!(
+                        r#"{{"jsonrpc":"2.0","id":0,"method":"tools/list","params":{{"_meta":{{{}}}}}}}"#,
+                        meta()
+                    )
+                }
+                Served::Both | Served::Legacy => r#"{"jsonrpc":"2.0","id":0,"method":"ping"}"#.to_owned(),
+            };
+            let said = talk(project.path(), &project.data(), &first, &lines, End::Refused).unwrap();
+            // The answer to a batch is an array.
+            let each = said.iter().flat_map(|v| v.as_array().cloned().unwrap_or_else(|| vec![v.clone()]));
+            let errors: Vec<Value> = each.filter(|v| v.get("error").is_some()).collect();
+            let asked: Value = serde_json::from_str(lines.last().unwrap()).unwrap_or_default();
+            let id = asked.get(0).unwrap_or(&asked)["id"].clone();
+            let [answer] = &errors[..] else {
+                failures.push(format!("{}: {} errors: {said:?}", row.name, errors.len()));
+                continue;
+            };
+            let echoed = answer.get("id") == row.echo.then_some(&id);
+            let (code, text) = (&answer["error"]["code"], &answer["error"]["message"]);
+            if !echoed || *code != json!(row.code) || *text != json!(row.text) {
+                failures
+                    .push(format!("{}:\n     got {answer}\n    want {} {}", row.name, row.code, row.text));
+            }
+        }
+        let (code, listed) = project.ask(&["ops", "list"]).unwrap();
+        assert_eq!((code, &listed["operations"]), (0, &json!([])), "{served:?}");
+    }
+    assert!(failures.is_empty(), "{} of {}:\n{}", failures.len(), LINES.len(), failures.join("\n"));
+    assert_eq!(sandbox.effects("").unwrap()["total"], 0);
 }
