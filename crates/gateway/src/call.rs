@@ -85,6 +85,11 @@ async fn answer_call(
                 responder.finish(missing);
                 return (label, "refused");
             }
+            // A read goes on when its client leaves, so connections alone don't bound them.
+            let Ok(_reading) = shared.reads.try_acquire() else {
+                responder.finish(error_outcome(shared, exchange, &busy(), Some(e)));
+                return (label, "busy");
+            };
             let outcome =
                 read(shared, exchange, e, tool.as_ref(), parts.arguments, responder.notifier()).await;
             responder.finish(outcome);
@@ -137,6 +142,17 @@ fn text(bytes: &[u8]) -> String {
 fn error_outcome(shared: &Shared, exchange: &Exchange, e: &CallError, entry: Option<&Entry>) -> Outcome {
     let (body, object) = answer::result(e, entry.is_some_and(|e| e.spec.output_schema.is_some()));
     shared.result(exchange, body.to_string(), &[(answer::META_ERROR, object.as_str())])
+}
+
+fn busy() -> CallError {
+    CallError {
+        retry_after: Some(ledger::Millis::secs(1)),
+        ..CallError::plain(
+            Kind::Unavailable,
+            "Too many operations are running at the moment, so nothing ran.",
+            "Call again a little later; it is safe.",
+        )
+    }
 }
 
 /// What ends a call before anything is written.
@@ -292,15 +308,7 @@ async fn ledgered(
             "error"
         }
         Err(Before::Busy) => {
-            let e = CallError {
-                retry_after: Some(ledger::Millis::secs(1)),
-                ..CallError::plain(
-                    Kind::Unavailable,
-                    "Too many operations are running at the moment, so nothing ran.",
-                    "Call again a little later; it is safe.",
-                )
-            };
-            responder.finish(error_outcome(shared, exchange, &e, entry));
+            responder.finish(error_outcome(shared, exchange, &busy(), entry));
             "busy"
         }
     }

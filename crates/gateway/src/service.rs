@@ -28,6 +28,7 @@ use mcp::server::{
 use serde_json::json;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
+use tokio::sync::Semaphore;
 
 /// Where deliveries are acknowledged in a request's `_meta`.
 pub const META_ACK: &str = "dev.counterfoil/ack";
@@ -84,6 +85,8 @@ pub(crate) struct Shared {
     pub server_info: Raw,
     pub sessions: Sessions,
     pub usage: Usage,
+    /// Reads worked on: as many as there may be calls.
+    pub reads: Semaphore,
     served: RwLock<Arc<Served>>,
     draining: AtomicBool,
     ready: AtomicBool,
@@ -146,6 +149,7 @@ impl Gateway {
             parts.settings.legacy_sessions,
             parts.settings.session_idle,
         );
+        let reads = Semaphore::new(parts.settings.max_in_flight.min(Semaphore::MAX_PERMITS));
         let shared = Arc::new(Shared {
             ledger: parts.ledger,
             executor: parts.executor,
@@ -155,6 +159,7 @@ impl Gateway {
             server_info,
             sessions,
             usage,
+            reads,
             served: RwLock::new(Arc::new(served)),
             draining: AtomicBool::new(false),
             ready: AtomicBool::new(false),

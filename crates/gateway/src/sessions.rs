@@ -67,8 +67,10 @@ const MAX_INFO: usize = 2 << 10;
 const MAX_LINES: usize = 1024;
 /// The most sessions that are being marked as used at a time.
 const MAX_MARKING: usize = 1024;
-/// A session is marked as used at most this many times in its idle time.
+/// A session is marked as used at most this many times in its idle time, or as often as this if that is more: of a
+/// principal with too many sessions the one that was used least recently ends, and that must not be one in use.
 const MARKS: i64 = 16;
+const MARK_EVERY: Millis = Millis::secs(60);
 /// Pause between two removals of sessions that are over.
 const PRUNE_EVERY: Millis = Millis::secs(300);
 /// Sessions removed at a time, and how often in a row.
@@ -213,7 +215,7 @@ impl Sessions {
             LegacySessions::Auto | LegacySessions::Always => {}
         }
         let session = self.stored(id, principal).await?;
-        if self.store.now().since(session.used_at).0 > self.idle.0 / MARKS {
+        if self.store.now().since(session.used_at).0 > MARK_EVERY.0.min(self.idle.0 / MARKS) {
             self.mark(id);
         }
         Ok(read(&session))

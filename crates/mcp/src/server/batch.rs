@@ -180,13 +180,15 @@ impl Pouring {
     }
 
     async fn next(&mut self) -> Option<Bytes> {
+        // Before any wait: another call of this batch may be waiting to know what became of an answer.
+        self.hand_over();
         if let Some((piece, deliveries)) = self.pieces.pop_front() {
-            self.hand_over(deliveries);
+            self.handed = deliveries;
             return Some(piece);
         }
         loop {
             if let Some(last) = self.batch.done.pop_front() {
-                self.hand_over(last.delivery.into_iter().collect());
+                self.handed = last.delivery.into_iter().collect();
                 return Some(sse::event(&last.message));
             }
             let Pouring { batch, drained, every, .. } = self;
@@ -199,10 +201,7 @@ impl Pouring {
             tokio::select! {
                 last = batch.waiting.next() => match last {
                     Some(last) => batch.done.extend(last),
-                    None => {
-                        self.hand_over(Vec::new());
-                        return None;
-                    }
+                    None => return None,
                 },
                 () = over => {
                     self.drained = None;
@@ -213,9 +212,9 @@ impl Pouring {
         }
     }
 
-    /// What was taken before goes to the connection's next flush; `following` belongs to the piece that follows.
-    fn hand_over(&mut self, following: Deliveries) {
-        for answer in std::mem::replace(&mut self.handed, following) {
+    /// What was taken before goes to the connection's next flush.
+    fn hand_over(&mut self) {
+        for answer in std::mem::take(&mut self.handed) {
             match &self.flushes {
                 Some(flushes) => flushes.register(answer),
                 None => {

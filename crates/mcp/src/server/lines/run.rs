@@ -220,6 +220,11 @@ impl<S: Service> Reading<S> {
         }
         let eras = self.shared.config.eras;
         let modern = era::declares_modern(request.meta.as_ref());
+        // The others would wait for its answer, which a listen stream has only at its end.
+        if modern && matches!(sink, Sink::Batch(_)) {
+            let error = RpcError::invalid_request("revisions later than 2025-03-26 have no batches");
+            return self.shared.refuse(Some(&id), &error, &sink).await;
+        }
         if !modern && request.method == method::INITIALIZE && eras.legacy() {
             return match &sink {
                 Sink::Line => self.initialize(&request).await,
