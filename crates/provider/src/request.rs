@@ -107,6 +107,11 @@ impl Method {
         for (name, raw) in args {
             match self.place(name)? {
                 Place::Path => {}
+                Place::Query(to) if self.fills_query(&to) => {
+                    return Err(BadArguments::new(format!(
+                        "the query parameter `{to}` is filled by the gateway; leave `{name}` out"
+                    )));
+                }
                 Place::Query(to) => query.value(&to, raw, 0)?,
                 Place::Header(to) => {
                     if let Some(text) = encode::scalar(raw, name, "header")? {
@@ -164,6 +169,12 @@ impl Method {
             lookup: None,
             conflict: None,
         })
+    }
+
+    /// Whether the effect key goes into this query parameter. A second one of the name might be the one that counts.
+    fn fills_query(&self, name: &str) -> bool {
+        matches!(&self.keys, Some((keys, _)) if matches!(&keys.carrier, Carrier::Query(key) if key == name))
+            || matches!(&self.marker, Some(Marker::Query(marker)) if marker == name)
     }
 
     fn body_of(&self, fields: &[(String, Node)]) -> Result<Option<Spliced>, BadArguments> {

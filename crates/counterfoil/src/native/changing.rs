@@ -175,9 +175,6 @@ impl Changing {
         if let Some(flaw) = wish.effect.flaw() {
             return Err(known(format!("The tool asks for an effect that can't be: {flaw}.")));
         }
-        if !self.calls.contains(id) {
-            return Err(known(format!("The tool does not name {id} among the methods that it calls.")));
-        }
         let now = self.methods.now();
         let Some(executor) = &now.executor else {
             return Err(known("No method is configured here.".into()));
@@ -188,12 +185,19 @@ impl Changing {
         let op = attempt.operation();
         if let Some(i) = op.effect(&wish.effect.name, &wish.effect.discriminator)
             && let Some(recorded) = attempt.recorded_intent(i).await?
-            && said(&recorded).is_some_and(|s| s == asked)
         {
-            // The same wish as then: what is recorded counts, whatever the configuration says today.
+            // The same wish as then: what is recorded counts, whatever the configuration says today. Another one is
+            // stopped, whatever becomes of it today: something may have been sent under this name.
             let _turn = turns::take(recorded.recovery.strategy, &recorded.summary).await;
-            let done = attempt.resume(i, executor.as_ref()).await?;
+            let done = if said(&recorded).is_some_and(|s| s == asked) {
+                attempt.resume(i, executor.as_ref()).await?
+            } else {
+                attempt.effect(Intent { body: asked.into_bytes(), ..recorded }, executor.as_ref()).await?
+            };
             return Ok(Reply::new(done.applied, done.receipt));
+        }
+        if !self.calls.contains(id) {
+            return Err(known(format!("The tool does not name {id} among the methods that it calls.")));
         }
         let bound = now.methods.get(id).filter(|b| b.method.effect() == MethodEffect::Mutating);
         let Some((method, recovery)) = bound.and_then(|b| Some((&b.method, b.recovery.as_ref()?))) else {

@@ -42,6 +42,8 @@ const MAX_PREFACE: usize = 4096;
 const PREFACE: Duration = Duration::from_secs(5);
 /// Connections at a time.
 const MAX_CONNECTIONS: usize = 64;
+/// What naming its calls adds to a line at most, in bytes: `META_CALL` with a name, for each call of a batch.
+const MAX_NAMES: usize = 128 * mcp::message::MAX_BATCH;
 /// Names a call in `_meta`, so that the same call sent again is known where a tool takes every call without a key as a
 /// new one.
 pub(crate) const META_CALL: &str = "dev.counterfoil/call";
@@ -125,7 +127,8 @@ impl Host {
             gateway: core.gateway.clone(),
             keys: (core.config.auth == Auth::ApiKey).then(|| core.api_keys.clone()),
             config: LinesConfig {
-                max_line: server.max_body,
+                // The other end measured the line before it named its calls.
+                max_line: server.max_body.saturating_add(MAX_NAMES),
                 eras: server.eras,
                 shutdown,
                 tasks,
@@ -254,18 +257,17 @@ impl Fronted {
     /// repeated call by themselves: by its key, or as the twin of one whose caller is gone.
     fn name(&self, exchange: &mut Exchange) {
         let Some(name) = exchange.meta.get(META_CALL) else { return };
-        if exchange.request.method != method::TOOLS_CALL || exchange.meta.get(META_KEY).is_some() {
+        if exchange.request.method != method::TOOLS_CALL {
             return;
         }
         let Some(params) = exchange.request.params.as_ref() else { return };
         let tool = params.get("name");
         let catalog = self.gateway.catalog();
         let entry = tool.as_ref().and_then(|t| t.as_string()).and_then(|t| catalog.by_name(&t).cloned());
-        let takes_all = entry.is_some_and(|entry| {
-            entry.settings.unkeyed == Unkeyed::New && entry.settings.key_from.is_empty()
+        let new = entry.is_some_and(|entry| {
+            entry.settings.unkeyed == Unkeyed::New && !entry.is_keyed(&exchange.meta, params)
         });
-        let argument = params.get("arguments").and_then(|a| a.object()).and_then(|a| a.get(KEY_ARGUMENT));
-        if !takes_all || params.get(KEY).is_some() || argument.is_some() {
+        if !new {
             return;
         }
         let Some(name) = name.as_string() else { return };
@@ -277,10 +279,8 @@ impl Fronted {
     }
 }
 
-/// The carriers of a key that a call may have.
-const META_KEY: &str = "dev.counterfoil/idempotency-key";
+/// The key of a call, in its parameters.
 const KEY: &str = "idempotencyKey";
-const KEY_ARGUMENT: &str = "idempotency_key";
 
 impl Service for Fronted {
     fn ready(&self, exchange: &Exchange) -> Option<Outcome> {

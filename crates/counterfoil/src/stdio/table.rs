@@ -347,8 +347,23 @@ impl Table {
                 again(line, &mut out);
             }
         }
-        out.extend(self.entries.values().map(|e| e.line.clone()));
+        out.extend(self.entries.values().map(|e| self.owed(e)));
         out
+    }
+
+    /// What of a request or a batch has no answer yet and was not cancelled.
+    fn owed(&self, entry: &Entry) -> Bytes {
+        let line = &entry.line;
+        let limits = Limits { depth: self.limits.depth + 1, ..self.limits.clone() };
+        let all = Raw::parse(line.clone(), &limits).ok();
+        let items = all.as_ref().and_then(|all| all.read::<Vec<&RawValue>>().ok());
+        let Some(items) = items else { return line.clone() };
+        let owed = |item: &&str| match message::parse(&line.slice_ref(item.as_bytes()), &self.limits) {
+            Ok(Message::Request(request)) => entry.ids.contains(&request.id),
+            _ => false,
+        };
+        let owed: Vec<&str> = items.iter().map(|item| item.get()).filter(owed).collect();
+        format!("[{}]", owed.join(",")).into()
     }
 
     /// Answers for requests that waited longer than this for a backend, counted from when it was lost at the earliest.

@@ -281,6 +281,10 @@ impl Shared {
         check_input(&input, &path, &places)?;
         policy.json = raw.answers != Some(RawAnswers::Any);
         let unique = raw.unique.as_ref().map(|u| unique(u, &mut policy)).transpose()?;
+        if keys.is_none() && unique.is_none() {
+            // Nothing of the effect is in the request, so an object that exists already is not known to be its.
+            policy.conflict.clear();
+        }
         let marker = match raw.marker {
             None => None,
             Some(m) => Some(match (m.field, m.query) {

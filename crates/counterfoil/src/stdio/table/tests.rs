@@ -188,8 +188,9 @@ fn a_batch_is_one_until_it_is_answered() {
     open(&mut t, "2025-03-26");
     ask(&mut t, batch.clone());
     let Verdict::Answer(_) = t.asked(line(&json!([one(2)])), Instant::now()) else { panic!("forwarded") };
-    assert_eq!(t.resume().last(), Some(&batch));
+    assert_eq!(t.resume().last(), Some(&line(&json!([one(1), one(2)]))), "notifications are not sent again");
     ask(&mut t, note("notifications/cancelled", json!({ "requestId": 2 })));
+    assert_eq!(t.resume().last(), Some(&line(&json!([one(1)]))), "nor what was cancelled");
     assert!(t.said(&line(&json!([{ "jsonrpc": "2.0", "id": 1, "result": {} }]))));
     assert_eq!(t.resume().len(), 2);
     let call =
