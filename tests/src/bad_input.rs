@@ -359,7 +359,11 @@ pub const NOT_BY_INPUT: &[&str] = &[
     "a failure while answering from memory",
     "a failure before an answer",
     "a failure over a notification, GET or DELETE",
-    "the session can't be looked up",
+    "the session can't be looked up, for a notification, a response, a batch, GET or DELETE",
+    "the session can't be looked up, for a request",
+    "GET with too many streams open, of this caller or of all",
+    "`subscriptions/listen` with too many streams open, of this caller or of all",
+    "overload: too many operations are running, for `resources/read`, `prompts/get` or `completion/complete`",
     "the ledger can't keep a session",
     "a subscription too many",
     "the session ended while the request was on its way",
@@ -368,6 +372,7 @@ pub const NOT_BY_INPUT: &[&str] = &[
     "native code fails, or takes too long",
     "too many clients, over lines",
     "no process holds the ledger for 30 s",
+    "the server can't start, over lines",
     "the ledger failed for good",
 ];
 

@@ -11,7 +11,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-/// How long an answer is waited for before the input goes on without it, or ends.
+/// How long an answer is waited for before the input ends without it.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// When the input ends.
@@ -35,12 +35,11 @@ impl End {
     }
 }
 
-/// What a process on a ledger's folder says to some lines, until it ends by itself because its input did. The first line
-/// is answered before the others are sent, so that they are read by the process that holds the ledger.
+/// What a process on a ledger's folder says to some lines, until it ends by itself because its input did.
 ///
 /// # Errors
 /// It says something that is no message, or does not end well within a minute; holds what it said on standard error.
-pub fn talk(folder: &Path, data: &Path, first: &str, lines: &[String], end: End) -> Result<Vec<Value>> {
+pub fn talk(folder: &Path, data: &Path, lines: &[String], end: End) -> Result<Vec<Value>> {
     let log = folder.join("stdio.log");
     // Whatever happens, it is over in a minute.
     let mut command = Command::new("timeout");
@@ -50,13 +49,11 @@ pub fn talk(folder: &Path, data: &Path, first: &str, lines: &[String], end: End)
     let mut child = command.spawn()?;
     let mut input = child.stdin.take().context("no standard input")?;
     let output = child.stdout.take().context("no standard output")?;
-    let (first, rest) = (format!("{first}\n"), lines.join("\n") + "\n");
+    let text = lines.join("\n") + "\n";
     let (go_on, waiting) = mpsc::channel();
     // It may answer while it is still being written to.
     let writing = thread::spawn(move || {
-        input.write_all(first.as_bytes())?;
-        let _ = waiting.recv_timeout(PATIENCE);
-        input.write_all(rest.as_bytes())?;
+        input.write_all(text.as_bytes())?;
         input.flush()?;
         let _ = waiting.recv_timeout(match end {
             End::After(pause) => pause,
@@ -68,7 +65,7 @@ pub fn talk(folder: &Path, data: &Path, first: &str, lines: &[String], end: End)
     for line in BufReader::new(output).lines() {
         let line = line?;
         let said = serde_json::from_str(&line).with_context(|| format!("no message: {line}"))?;
-        if all.is_empty() || end.is_here(&said) {
+        if end.is_here(&said) {
             let _ = go_on.send(());
         }
         all.push(said);

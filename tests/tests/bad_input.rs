@@ -425,16 +425,7 @@ fn every_line_is_answered_as_its_table_says_and_nothing_else_happens() {
         let project = folder(sandbox.addr, settings, "");
         for row in LINES.iter().filter(|l| l.served == served) {
             let lines = lines_of(row);
-            let first = match served {
-                Served::Modern => {
-                    format!(
-                        r#"{{"jsonrpc":"2.0","id":0,"method":"tools/list","params":{{"_meta":{{{}}}}}}}"#,
-                        meta()
-                    )
-                }
-                Served::Both | Served::Legacy => r#"{"jsonrpc":"2.0","id":0,"method":"ping"}"#.to_owned(),
-            };
-            let said = talk(project.path(), &project.data(), &first, &lines, End::Refused).unwrap();
+            let said = talk(project.path(), &project.data(), &lines, End::Refused).unwrap();
             // The answer to a batch is an array.
             let each = said.iter().flat_map(|v| v.as_array().cloned().unwrap_or_else(|| vec![v.clone()]));
             let errors: Vec<Value> = each.filter(|v| v.get("error").is_some()).collect();

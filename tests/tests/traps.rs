@@ -16,8 +16,17 @@ use counterfoil_tests::traps::{
 };
 use counterfoil_tests::wire::{self, Call, Era, LEGACY, META_ERROR, META_OPERATION, Said};
 use serde_json::{Value, json};
+use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
+
+/// A folder whose configuration agrees with the fixture's, so that a process there shares its ledger.
+fn beside_the_fixture() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("counterfoil.toml"), "[server]\nname = \"fixture\"\n").unwrap();
+    folder
+}
 
 #[test]
 fn a_tool_that_panics_answers_and_takes_nobody_along() {
@@ -40,17 +49,48 @@ fn a_tool_that_panics_answers_and_takes_nobody_along() {
             "{era:?}"
         );
     }
-    let folder = tempfile::tempdir().unwrap();
+    let folder = beside_the_fixture();
     let lines = [
+        opening(),
         line(OLD, 1, "trap_panic", &json!({})),
         line(Era::Modern, 2, "trap_panic", &json!({})),
         line(OLD, 3, "test_simple_text", &json!({})),
     ];
-    let said = talk(folder.path(), &fixture.data(), &opening(), &lines, End::After(Duration::ZERO)).unwrap();
+    let said = talk(folder.path(), &fixture.data(), &lines, End::After(Duration::ZERO)).unwrap();
     let of = |id: u64| said.iter().find(|v| v["id"] == json!(id)).unwrap_or_else(|| panic!("{id}: {said:?}"));
     failed(&of(1)["result"]);
     failed(&of(2)["result"]);
     assert_eq!(of(3)["result"]["content"][0]["text"], "This is a simple text response.");
+}
+
+#[test]
+fn a_server_over_stdio_ends_at_a_signal_while_its_input_stays_open() {
+    let folder = tempfile::tempdir().unwrap();
+    for signal in ["-TERM", "-INT"] {
+        let mut command = std::process::Command::new(counterfoil_tests::process::fixture().unwrap());
+        command.args(["--stdio", "--data"]).arg(folder.path());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().unwrap();
+        let mut input = child.stdin.take().unwrap();
+        writeln!(input, "{}", opening()).unwrap();
+        let mut answer = String::new();
+        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut answer).unwrap();
+        assert!(answer.contains("\"result\""), "{answer}");
+        let pid = child.id().to_string();
+        assert!(std::process::Command::new("kill").args([signal, &pid]).status().unwrap().success());
+        let begun = Instant::now();
+        let ended = loop {
+            match child.try_wait().unwrap() {
+                Some(ended) => break Some(ended),
+                None if begun.elapsed() > Duration::from_secs(10) => break None,
+                None => std::thread::sleep(Duration::from_millis(20)),
+            }
+        };
+        let _ = child.kill();
+        let _ = child.wait();
+        assert!(ended.is_some_and(|e| e.success()), "{signal}: {ended:?}");
+        drop(input);
+    }
 }
 
 #[test]
@@ -100,9 +140,9 @@ fn bad_json_is_32700_with_a_body() {
             assert!(value.get("id").is_none(), "{value}");
         }
     }
-    let folder = tempfile::tempdir().unwrap();
-    let lines = ["nonsense".into(), "{".into(), line(OLD, 1, "test_simple_text", &json!({}))];
-    let said = talk(folder.path(), &fixture.data(), &opening(), &lines, End::Answered(1)).unwrap();
+    let folder = beside_the_fixture();
+    let lines = ["nonsense".into(), opening(), "{".into(), line(OLD, 1, "test_simple_text", &json!({}))];
+    let said = talk(folder.path(), &fixture.data(), &lines, End::Answered(1)).unwrap();
     let refused = said.iter().filter(|v| v["error"]["code"] == -32700).count();
     assert_eq!(refused, 2, "{said:?}");
 }
@@ -314,8 +354,8 @@ fn a_call_in_flight_at_the_end_of_input_is_answered_or_remembered() {
         for (name, fault) in FAULTS {
             let order = format!("eof{name}{}", if era == Era::Modern { "new" } else { "old" });
             let say = |id: u64, arguments: &Value, end: End| {
-                let lines = [line(era, id, &Class::Key.tool(), arguments)];
-                let all = talk(project.path(), &project.data(), &opening(), &lines, end).unwrap();
+                let lines = [opening(), line(era, id, &Class::Key.tool(), arguments)];
+                let all = talk(project.path(), &project.data(), &lines, end).unwrap();
                 all.into_iter().find(|v| v["id"] == id)
             };
             let again = |arguments: &Value| {

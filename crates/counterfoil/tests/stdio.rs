@@ -295,6 +295,153 @@ fn a_call_survives_the_holder_with_a_key_without_one_and_where_every_call_is_new
     }
 }
 
+/// A front that sleeps until the next holder has carried its call out, and the guard window is over.
+#[test]
+fn a_front_that_comes_late_gets_its_own_call_answered_whatever_the_guard_makes_of_it() {
+    let d = Dir::new();
+    let p = Provider::start();
+    d.write(
+        "counterfoil.toml",
+        &format!(
+            "[sandbox]\nlisten = {:?}\n[server]\nlisten = \"127.0.0.1:0\"\n[defaults]\nguard_window = \"0s\"\n",
+            p.at
+        ),
+    );
+    let mut holder = Front::start(&d, "holder", &[], &[]);
+    holder.ask(&modern(1, "server/discover", json!({})));
+    let mut host = Front::start(&d, "host", &[], &[]);
+    host.ask(&modern(1, "server/discover", json!({})));
+    host.logged("forwarded");
+    let mut next = Front::start(&d, "next", &[], &[]);
+    next.ask(&modern(1, "server/discover", json!({})));
+    next.logged("forwarded");
+    arm(&p.at, r#"{"on":"POST /v1/refunds","do":"apply_then_hang"}"#);
+    host.send(&modern(7, "tools/call", refund("late", None)));
+    p.wait_for("late");
+    host.signal(Signal::STOP);
+    holder.signal(Signal::KILL);
+    next.logged("this process holds the ledger");
+    let begun = Instant::now();
+    loop {
+        let ops = d.run(&["ops", "list", "--json"]).expect(0).json();
+        if ops["operations"][0]["state"] == "completed" {
+            break;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(20), "{ops}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    std::thread::sleep(Duration::from_millis(50));
+    host.signal(Signal::CONT);
+    let done = host.answer(&json!(7));
+    assert_eq!(operation(&done)["replayed"], true, "{done}");
+    assert_eq!(operation(&done)["joinedBy"], "key", "{done}");
+    assert_eq!(effects(&p.at, "late"), 1, "its client asked once");
+    // Whoever else asks for the same asks for another one: the window is over.
+    let more = next.ask(&modern(2, "tools/call", refund("late", None)));
+    assert_ne!(operation(&more)["id"], operation(&done)["id"]);
+    assert_eq!(effects(&p.at, "late"), 2);
+    host.close();
+    next.close();
+}
+
+#[test]
+fn two_calls_on_purpose_are_twins_through_a_front_as_anywhere() {
+    let d = Dir::new();
+    let p = Provider::start();
+    let mut host = Front::start(&d, "host", &p.args(), &[]);
+    let one = host.ask(&modern(1, "tools/call", refund("twice", None)));
+    let two = host.ask(&modern(2, "tools/call", refund("twice", None)));
+    let told = &two["result"]["_meta"]["dev.counterfoil/error"];
+    assert_eq!(told["kind"], "twin", "{two}");
+    assert_eq!(told["retryKey"], operation(&one)["id"], "{two}");
+    assert_eq!(effects(&p.at, "twice"), 1);
+    // A client that names its calls itself gains nothing by it.
+    let mut named = refund("named", None);
+    named["_meta"] = json!({ "dev.counterfoil/call": "mine" });
+    let mut call = |id: u64| {
+        let mut request = modern(id, "tools/call", named.clone());
+        request["params"]["_meta"]["dev.counterfoil/call"] = json!("mine");
+        host.ask(&request)
+    };
+    operation(&call(3));
+    let again = call(4);
+    assert_eq!(again["result"]["_meta"]["dev.counterfoil/error"]["kind"], "twin", "{again}");
+    assert_eq!(effects(&p.at, "named"), 1);
+    host.close();
+}
+
+#[test]
+fn what_comes_before_there_is_a_backend_is_answered() {
+    let d = Dir::new();
+    let p = Provider::start();
+    // All at once, with the end of input behind it.
+    let mut host = Front::start(&d, "host", &p.args(), &[]);
+    let opening = legacy(
+        1,
+        "initialize",
+        json!({
+            "protocolVersion": "2025-03-26", "capabilities": {}, "clientInfo": { "name": "h", "version": "1" }
+        }),
+    );
+    let initialized = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
+    let batch = json!([legacy(2, "tools/list", json!({})), legacy(3, "ping", json!({}))]);
+    let stdin = host.stdin.as_mut().unwrap();
+    write!(
+        stdin,
+        "hello\n{{\"jsonrpc\":\"1.0\",\"id\":9,\"method\":\"ping\"}}\n{opening}\n{initialized}\n{batch}\n"
+    )
+    .unwrap();
+    let (said, _) = host.close();
+    let said: Vec<Value> = said.iter().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let code = |code: i64| said.iter().filter(|m| m["error"]["code"] == code).count();
+    assert_eq!((said.len(), code(-32700), code(-32600)), (4, 1, 1), "{said:?}");
+    let answered = said.iter().find_map(Value::as_array).unwrap();
+    assert_eq!(answered.len(), 2, "{said:?}");
+    // The same, where it comes from a pipe that stays open.
+    let mut host = Front::start(&d, "again", &p.args(), &[]);
+    writeln!(host.stdin.as_mut().unwrap(), "hello").unwrap();
+    assert_eq!(host.get()["error"]["code"], -32700);
+    host.close();
+}
+
+#[test]
+fn processes_that_would_answer_differently_share_no_ledger() {
+    let d = Dir::new();
+    let p = Provider::start();
+    let write = |server: &str, rest: &str| {
+        d.write(
+            "counterfoil.toml",
+            &format!("[sandbox]\nlisten = {:?}\n[server]\nlisten = \"127.0.0.1:0\"\n{server}{rest}", p.at),
+        );
+    };
+    write("", "");
+    let mut holder = Front::start(&d, "holder", &[], &[]);
+    holder.ask(&modern(1, "server/discover", json!({})));
+    let made = d.run(&["api-keys", "create", "--principal", "ann", "--json"]).expect(0).json();
+    let key = made["key"].as_str().unwrap().to_owned();
+    for (n, (server, rest, env, told)) in [
+        ("", "[auth]\nmode = \"api-key\"\n", vec![("COUNTERFOIL_API_KEY", key.as_str())], "[auth] mode"),
+        ("name = \"other\"\n", "", vec![], "[server] name = \"counterfoil\", and this one \"other\""),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        write(server, rest);
+        let mut other = Front::start(&d, &format!("other-{n}"), &[], &env);
+        // Its client is told, too.
+        let refused = other.ask(&modern(1, "server/discover", json!({})));
+        assert_eq!(refused["error"]["data"]["kind"], "unavailable", "{refused}");
+        assert!(refused["error"]["message"].as_str().unwrap().contains("nothing was carried out"));
+        assert_eq!(other.ended(), 2, "{}", other.log());
+        assert!(other.log().contains(told), "{}", other.log());
+    }
+    write("", "");
+    let mut same = Front::start(&d, "same", &[], &[]);
+    same.ask(&modern(1, "server/discover", json!({})));
+    same.close();
+    holder.close();
+}
+
 #[test]
 fn a_holder_that_stops_in_order_leaves_nobody_waiting() {
     let d = Dir::new();
@@ -354,6 +501,27 @@ fn subscriptions_and_sessions_outlive_the_holder() {
     assert!(host.get().get("params").is_none());
     let (rest, _) = host.close();
     assert!(rest.is_empty(), "{rest:?}");
+}
+
+#[test]
+fn the_next_holders_own_provider_is_the_same_at_another_port() {
+    let d = Dir::new();
+    let s = d.serve(&["--listen", "127.0.0.1:0", "--sandbox-listen", "127.0.0.1:0"]);
+    let mut host = Front::start(&d, "host", &FREE, &[]);
+    host.ask(&modern(1, "server/discover", json!({})));
+    host.logged("forwarded");
+    arm(s.sandbox(), r#"{"on":"POST /v1/refunds","do":"apply_then_hang"}"#);
+    host.send(&modern(7, "tools/call", refund("moved", None)));
+    let begun = Instant::now();
+    while effects(s.sandbox(), "moved") == 0 {
+        assert!(begun.elapsed() < Duration::from_secs(20), "nothing reached the provider");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    s.signal(Signal::KILL);
+    let done = host.answer(&json!(7));
+    assert!(operation(&done)["attempt"].as_u64().unwrap() >= 1, "{done}");
+    assert_ne!(done["result"]["isError"], true, "{done}");
+    host.close();
 }
 
 #[test]
@@ -450,6 +618,9 @@ fn a_ledger_held_by_something_else_is_waited_for_and_named() {
     let lock = hold();
     let mut refused = Front::start(&d, "refused", &FREE, &[]);
     refused.send(&modern(1, "server/discover", json!({})));
+    // Who asked is told, whatever the process's end says.
+    let told = refused.answer(&json!(1));
+    assert_eq!(told["error"]["data"]["kind"], "unavailable", "{told}");
     assert_eq!(refused.ended(), 5, "{}", refused.log());
     assert!(refused.log().contains("process 4242"), "{}", refused.log());
     drop(lock);
@@ -503,16 +674,21 @@ fn the_socket_takes_its_own_kind_only_also_under_a_long_path() {
         (serde_json::from_str::<Value>(&answer).unwrap(), lines)
     };
     let discover = modern(1, "server/discover", json!({}));
-    for first in
-        ["nonsense\n".to_owned(), format!("{discover}\n"), "{\"counterfoil\":9}\n".into(), "x".repeat(5000)]
-    {
+    for first in [
+        "nonsense\n".to_owned(),
+        format!("{discover}\n"),
+        "{\"counterfoil\":9}\n".into(),
+        "{\"counterfoil\":1}\n".into(),
+        "x".repeat(5000),
+    ] {
         let (answer, mut lines) = say(&first);
         assert!(answer["error"].is_string() && answer["ok"] != true, "{answer}");
         let mut rest = String::new();
         // A peer that is still writing sees a reset instead of an end.
         assert_eq!(lines.read_line(&mut rest).unwrap_or(0), 0, "{rest}");
     }
-    let (answer, mut lines) = say(&format!("{{\"counterfoil\":1}}\n{discover}\n"));
+    let terms = json!({ "counterfoil": 1, "auth": "none", "mode": "sandbox", "name": "counterfoil" });
+    let (answer, mut lines) = say(&format!("{terms}\n{discover}\n"));
     assert_eq!(answer["ok"], true);
     let mut found = String::new();
     lines.read_line(&mut found).unwrap();

@@ -144,14 +144,16 @@ fn error_outcome(shared: &Shared, exchange: &Exchange, e: &CallError, entry: Opt
     shared.result(exchange, body.to_string(), &[(answer::META_ERROR, object.as_str())])
 }
 
+/// What is said under overload: what happened, and what to do.
+pub(crate) const BUSY: (&str, &str) = (
+    "Too many operations are running at the moment, so nothing ran.",
+    "Call again a little later; it is safe.",
+);
+
 fn busy() -> CallError {
     CallError {
         retry_after: Some(ledger::Millis::secs(1)),
-        ..CallError::plain(
-            Kind::Unavailable,
-            "Too many operations are running at the moment, so nothing ran.",
-            "Call again a little later; it is safe.",
-        )
+        ..CallError::plain(Kind::Unavailable, BUSY.0, BUSY.1)
     }
 }
 
@@ -220,6 +222,10 @@ async fn ledgered(
     // A tool that is not served may still be known to the ledger: its calls are answered, none is opened.
     let settings = entry.map(|e| e.settings.clone()).unwrap_or_default();
     let ours = entry.is_none_or(|e| e.key_is_ours);
+    if let Err(e) = keys::not_shared(&exchange.caller) {
+        responder.finish(e);
+        return "refused";
+    }
     let key = match keys::find(
         &exchange.caller.headers,
         &exchange.meta,
@@ -228,7 +234,7 @@ async fn ledgered(
         ours,
         &settings.key_from,
     ) {
-        Ok(k) => k,
+        Ok(k) => k.or_else(|| keys::name(&exchange.caller.extensions, &exchange.meta, settings.unkeyed)),
         Err(KeyTrouble::Program(e)) => {
             responder.finish(*e);
             return "refused";

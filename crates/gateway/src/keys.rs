@@ -3,20 +3,48 @@
 //! Programs use `params.idempotencyKey`, `_meta["dev.counterfoil/idempotency-key"]` or the HTTP header
 //! `Idempotency-Key` (an RFC 8941 string, or bare); a model uses the argument `idempotency_key`. A tool may
 //! derive one from arguments that already name the intent (`key_from`); an explicit key overrides it.
+//!
+//! A call without any of these may have a name instead ([`META_CALL`]), given by a part of this server that sends it again
+//! where its client asked once. A name is a weak key: it finds its own operation, however long ago; where there is none,
+//! the call is what it would be without it.
 
 use crate::answer;
 use crate::arguments::KEY_ARGUMENT;
-use http::HeaderMap;
+use http::{Extensions, HeaderMap};
 use ledger::canonical::canonicalise;
+use ledger::operation::Unkeyed;
 use ledger::{CallError, CallerKey, Carrier, Key};
 use mcp::error::RpcError;
 use mcp::json::RawObject;
 use mcp::meta::RequestMeta;
+use mcp::server::{Caller, InBatch};
 
 /// The key's place in `_meta`.
 pub const META_KEY: &str = "dev.counterfoil/idempotency-key";
 /// The HTTP header.
 pub const HEADER: &str = "idempotency-key";
+
+/// The place of a call's name in `_meta`.
+pub const META_CALL: &str = "dev.counterfoil/call";
+/// The longest name, in bytes.
+const MAX_NAME: usize = 128;
+
+/// Says, in [`mcp::server::Caller::extensions`], that the names of this caller's calls are to be believed: whoever made
+/// them never gives two calls the same one, and sends a call again only when its answer can't come any more.
+#[derive(Clone, Copy, Debug)]
+pub struct NamesCalls;
+
+/// The name of a call without a key, as the weak key that it is. None where nobody vouches for names, where every call
+/// must have a key of its own, and where it is no name.
+pub(crate) fn name(extensions: &Extensions, meta: &RequestMeta, unkeyed: Unkeyed) -> Option<CallerKey> {
+    if unkeyed == Unkeyed::Reject || extensions.get::<NamesCalls>().is_none() {
+        return None;
+    }
+    let name = meta.get(META_CALL)?;
+    let name = name.as_string().filter(|n| !n.is_empty() && n.len() <= MAX_NAME)?;
+    // As a model's: its twin is looked for where the key is not known.
+    Key::new(&format!("call-{name}")).ok().map(|key| CallerKey { key, carrier: Carrier::Argument })
+}
 
 /// A key that can't be taken: told to whoever can act on it.
 #[derive(Debug)]
@@ -25,6 +53,21 @@ pub enum KeyTrouble {
     Program(Box<RpcError>),
     /// A model's: a tool error.
     Model(Box<CallError>),
+}
+
+/// Whether the header is the key of one call alone: in a batch it would be that of all.
+///
+/// # Errors
+/// -32602. Nothing ran.
+pub fn not_shared(caller: &Caller) -> Result<(), RpcError> {
+    let several = caller.extensions.get::<InBatch>().is_some_and(|batch| batch.calls > 1);
+    if several && caller.headers.contains_key(HEADER) {
+        return Err(RpcError::malformed(
+            "Idempotency-Key: one header can't be the key of several calls in a batch; give each call its own in its \
+             params",
+        ));
+    }
+    Ok(())
 }
 
 /// Finds the call's key.
@@ -139,6 +182,31 @@ mod tests {
         assert_eq!(header_value("  \"a\\\"b\\\\\"  ").as_deref(), Some("a\"b\\"));
         for bad in ["\"abc", "abc\"", "\"a\"b\"", "\"a\\x\"", "\"a\\\""] {
             assert_eq!(header_value(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_name_is_a_weak_key_where_somebody_vouches_for_it() {
+        let meta = |name: &str| {
+            let text = format!(
+                r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"_meta":{{{META_CALL:?}:{name}}}}}}}"#
+            );
+            let message = mcp::message::parse(&text.into(), &mcp::json::Limits::default()).unwrap();
+            let mcp::message::Message::Request(request) = message else { panic!("no request") };
+            let nothing = RawObject::empty().raw();
+            RequestMeta::legacy(&request, mcp::Revision::V2025_11_25, nothing, None, None).unwrap()
+        };
+        let (nobody, mut vouched) = (Extensions::new(), Extensions::new());
+        vouched.insert(NamesCalls);
+        for policy in [Unkeyed::Guard, Unkeyed::New] {
+            let found = name(&vouched, &meta("\"front-1\""), policy).unwrap();
+            assert_eq!((found.key.as_str(), found.carrier), ("call-front-1", Carrier::Argument));
+        }
+        assert!(name(&nobody, &meta("\"front-1\""), Unkeyed::Guard).is_none());
+        assert!(name(&vouched, &meta("\"front-1\""), Unkeyed::Reject).is_none());
+        let long = format!("{:?}", "x".repeat(129));
+        for odd in ["7", "null", "\"\"", "\"a\\nb\"", long.as_str()] {
+            assert!(name(&vouched, &meta(odd), Unkeyed::Guard).is_none(), "{odd}");
         }
     }
 

@@ -11,6 +11,7 @@
 //! - `call`: from a `tools/call` to its answer; `answer`: errors that a model can act on;
 //! - `requires`: what a tool needs of its client; `result`: results as each era writes them;
 //! - [`service`]: the methods of the protocol; `methods`: those that native code answers; `listen`: change notifications;
+//! - `feeds`: which of a session's streams is fed;
 //! - [`capabilities`]: what the server says of itself; [`sessions`]: those of legacy clients;
 //! - [`principal`]: who is calling; [`usage`]: who uses which revision and what is deprecated;
 //! - [`alerts`]: a webhook for what somebody must look at;
@@ -24,6 +25,10 @@ pub mod capabilities;
 pub mod catalog;
 pub mod changes;
 pub mod context;
+mod feeds;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod http_tool;
 pub mod icon;
 mod keys;
@@ -50,6 +55,7 @@ pub use catalog::{Catalog, CatalogError, Offer};
 pub use changes::{Change, Changes};
 pub use context::Context;
 pub use icon::Icon;
+pub use keys::{META_CALL, NamesCalls};
 pub use metrics::Metrics;
 pub use principal::{ApiKeys, AuthMode};
 pub use prompt::PromptEntry;

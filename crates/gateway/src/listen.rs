@@ -1,13 +1,17 @@
 //! Change notifications: `subscriptions/listen` of the modern era, and the legacy era's stream beside requests.
 //!
-//! Promises: a change is passed on at once (a resource's change over a legacy stream within a tenth of a second, since
-//! its subscriptions are read from the ledger); whoever falls behind is told of everything that it asked for, so that
-//! nothing is missed silently; nothing is sent that was not asked for.
+//! Promises: a change is passed on at once; whoever falls behind is told of everything that it asked for, so that nothing
+//! is missed silently; nothing is sent that was not asked for. What a session follows is kept with its stream, and read
+//! from the ledger again only when a resource changes and it may be out of date: at once after a change made by this
+//! process, within half a minute after one made elsewhere. A stream ends within a minute after its caller's API key was
+//! revoked.
 
 use crate::catalog::{Catalog, MAX_URI};
 use crate::changes::Change;
-use crate::principal::principal_of;
+use crate::feeds::Feed;
+use crate::principal::{Proof, principal_of};
 use crate::service::Shared;
+use ledger::StoreError;
 use mcp::constants::meta;
 use mcp::error::RpcError;
 use mcp::json::{Raw, RawObject};
@@ -19,7 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use tokio::sync::broadcast::error::RecvError;
-use tokio::time::Instant;
+use tokio::time::{Instant, Interval, interval_at};
 
 const TOOLS: &str = "notifications/tools/list_changed";
 const PROMPTS: &str = "notifications/prompts/list_changed";
@@ -31,8 +35,12 @@ const MAX_URIS: usize = 256;
 /// Notifications sent in a row, and the pause after them; well below what a stream's queue holds.
 const PIECE: u32 = 32;
 const BREATH: Duration = Duration::from_millis(5);
-/// Pause between two looks at a session's subscriptions.
+/// Pause before a session's subscriptions are read again after that failed.
 const PAUSE: Duration = Duration::from_millis(100);
+/// How long they count without being read again: a change of them made elsewhere counts after that.
+const STALE: Duration = Duration::from_secs(30);
+/// How often the caller's API key is looked at again.
+const PROVE_EVERY: Duration = Duration::from_secs(30);
 /// Changed resources that may wait for the next look.
 const MAX_PENDING: usize = 1024;
 
@@ -86,8 +94,11 @@ impl Out {
         true
     }
 
-    async fn all_lists(&self) -> bool {
-        self.send(TOOLS, None).await && self.send(PROMPTS, None).await && self.send(RESOURCES, None).await
+    /// Tells every list whose changes are declared to be told.
+    async fn all_lists(&self, catalog: &Catalog) -> bool {
+        self.send(TOOLS, None).await
+            && (!catalog.has_prompts() || self.send(PROMPTS, None).await)
+            && (!catalog.has_resources() || self.send(RESOURCES, None).await)
     }
 }
 
@@ -192,9 +203,11 @@ pub(crate) async fn listen(shared: &Shared, exchange: &Exchange, responder: Resp
     let info = shared.server_info.as_str();
     let out = Out::new(responder.listen(&wanted.acknowledged(), &[(meta::SERVER_INFO, info)]));
     let _counted = Counted::new(&shared.metrics.listeners);
+    let mut standing = Standing::of(&exchange.caller);
     loop {
         let open = tokio::select! {
             () = out.stream.ended() => false,
+            () = standing.lost() => false,
             heard = changes.recv() => match heard {
                 Ok(change) => wanted.tell(&out, &change).await,
                 Err(RecvError::Lagged(_)) => wanted.tell_all(&out).await,
@@ -214,16 +227,23 @@ pub(crate) async fn stream(shared: &Shared, caller: &Caller, stream: Subscriptio
     let (mut changes, mut ends) = (shared.changes.listen(), sessions.ends());
     let _counted = Counted::new(&shared.metrics.legacy_streams);
     let principal = principal_of(&caller.extensions);
-    let has_session = caller.session.is_some();
+    let feed = sessions.feed(caller);
+    let has_session = feed.is_some();
+    // Of a session's streams only the newest is fed; without a session each is.
+    let fed = || feed.as_ref().is_none_or(Feed::is_newest);
     // An open stream is a use of its session; this is also how an end in another process is noticed.
     let pause = (sessions.idle().duration() / 16).clamp(Duration::from_secs(1), Duration::from_secs(300));
-    let mut using = tokio::time::interval_at(Instant::now() + pause, pause);
+    let mut using = interval_at(Instant::now() + pause, pause);
     let mut pending = Pending::default();
+    let mut followed = Followed::default();
+    let mut standing = Standing::of(caller);
     let mut next_look = Instant::now();
     loop {
         let open = tokio::select! {
             () = out.stream.ended() => false,
+            () = standing.lost() => false,
             heard = changes.recv() => match heard {
+                Ok(_) | Err(RecvError::Lagged(_)) if !fed() => true,
                 Ok(Change::Tools) => out.send(TOOLS, None).await,
                 Ok(Change::Prompts) => out.send(PROMPTS, None).await,
                 Ok(Change::Resources) => out.send(RESOURCES, None).await,
@@ -235,7 +255,7 @@ pub(crate) async fn stream(shared: &Shared, caller: &Caller, stream: Subscriptio
                 }
                 Err(RecvError::Lagged(_)) => {
                     pending.all = has_session;
-                    out.all_lists().await
+                    out.all_lists(&shared.catalog()).await
                 }
                 Err(RecvError::Closed) => false,
             },
@@ -244,12 +264,18 @@ pub(crate) async fn stream(shared: &Shared, caller: &Caller, stream: Subscriptio
                 Err(_) => is_there(shared, caller, &principal).await,
             },
             () = tokio::time::sleep_until(next_look), if pending.any() => {
-                next_look = Instant::now() + PAUSE;
-                match sessions.subscriptions(caller).await {
-                    Ok(Some(subscribed)) => out.all_updated(pending.take(&subscribed).iter()).await,
+                match followed.now(shared, caller, feed.as_ref()).await {
+                    // Nothing is told by two streams, even if a newer one began meanwhile.
+                    Ok(Some(_)) if !fed() => {
+                        pending = Pending::default();
+                        true
+                    }
+                    Ok(Some(subscribed)) => out.all_updated(pending.take(subscribed).iter()).await,
                     Ok(None) => false,
-                    // Looked at again after the pause.
-                    Err(_) => true,
+                    Err(_) => {
+                        next_look = Instant::now() + PAUSE;
+                        true
+                    }
                 }
             }
             _ = using.tick(), if has_session => is_there(shared, caller, &principal).await,
@@ -263,6 +289,55 @@ pub(crate) async fn stream(shared: &Shared, caller: &Caller, stream: Subscriptio
 /// Whether the stream's session goes on; one that can't be looked up at the moment does.
 async fn is_there(shared: &Shared, caller: &Caller, principal: &str) -> bool {
     !matches!(shared.sessions.client(caller, principal).await, Err(SessionRefusal::Unknown))
+}
+
+/// Whether the caller's API key still counts; nothing to lose without one.
+struct Standing {
+    proof: Option<Proof>,
+    every: Interval,
+}
+
+impl Standing {
+    fn of(caller: &Caller) -> Standing {
+        let proof = caller.extensions.get::<Proof>().cloned();
+        Standing { proof, every: interval_at(Instant::now() + PROVE_EVERY, PROVE_EVERY) }
+    }
+
+    /// Resolves when it counts no longer. May be dropped and called again.
+    async fn lost(&mut self) {
+        let Some(proof) = &self.proof else { return std::future::pending().await };
+        loop {
+            self.every.tick().await;
+            if !proof.holds().await {
+                return;
+            }
+        }
+    }
+}
+
+/// What a session follows, as it was read.
+#[derive(Default)]
+struct Followed {
+    uris: BTreeSet<String>,
+    /// When, and after how many changes that this process made.
+    read: Option<(Instant, u64)>,
+}
+
+impl Followed {
+    /// What it follows now; `None` if it is over.
+    async fn now(
+        &mut self,
+        shared: &Shared,
+        caller: &Caller,
+        feed: Option<&Feed>,
+    ) -> Result<Option<&BTreeSet<String>>, StoreError> {
+        let changes = feed.map_or(0, Feed::changes);
+        if !self.read.is_some_and(|(at, then)| then == changes && at.elapsed() < STALE) {
+            let Some(uris) = shared.sessions.subscriptions(caller).await? else { return Ok(None) };
+            (self.uris, self.read) = (uris, Some((Instant::now(), changes)));
+        }
+        Ok(Some(&self.uris))
+    }
 }
 
 /// Resources that changed and were not told yet.
@@ -289,6 +364,9 @@ impl Pending {
     /// Those that are subscribed to.
     fn take(&mut self, subscribed: &BTreeSet<String>) -> Vec<String> {
         let Pending { uris, all } = std::mem::take(self);
-        subscribed.iter().filter(|uri| all || uris.contains(uri.as_str())).cloned().collect()
+        if all {
+            return subscribed.iter().cloned().collect();
+        }
+        uris.iter().filter_map(|uri| subscribed.get(&**uri)).cloned().collect()
     }
 }

@@ -32,6 +32,24 @@ pub struct Principal(pub Arc<str>);
 /// The principal of an unauthenticated server.
 pub const ANONYMOUS: &str = "anonymous";
 
+/// The API key that a request came with, for what lasts longer than a request.
+#[derive(Clone)]
+pub(crate) struct Proof {
+    keys: Arc<Keys>,
+    hash: Arc<str>,
+    principal: Arc<str>,
+}
+
+impl Proof {
+    /// Whether the key still proves the same. One that can't be looked up at the moment does.
+    pub async fn holds(&self) -> bool {
+        match self.keys.owner(&self.hash).await {
+            Ok(owner) => owner.as_ref() == Some(&self.principal),
+            Err(_) => true,
+        }
+    }
+}
+
 /// Who is asking.
 pub(crate) fn principal_of(extensions: &Extensions) -> Arc<str> {
     static NOBODY: LazyLock<Arc<str>> = LazyLock::new(|| ANONYMOUS.into());
@@ -55,7 +73,9 @@ struct Known {
 }
 
 /// The API keys of a ledger, read again when they may have changed.
-pub struct ApiKeys {
+pub struct ApiKeys(Arc<Keys>);
+
+struct Keys {
     store: Arc<dyn Store>,
     known: RwLock<Known>,
 }
@@ -64,20 +84,23 @@ impl ApiKeys {
     /// Keys kept in this store.
     #[must_use]
     pub fn new(store: Arc<dyn Store>) -> ApiKeys {
-        ApiKeys { store, known: RwLock::new(Known { by_hash: HashMap::new(), read: None }) }
+        let known = RwLock::new(Known { by_hash: HashMap::new(), read: None });
+        ApiKeys(Arc::new(Keys { store, known }))
     }
 
     /// Forgets what was read, so that a new or revoked key counts at once.
     pub fn forget(&self) {
-        self.known.write().unwrap_or_else(PoisonError::into_inner).read = None;
+        self.0.known.write().unwrap_or_else(PoisonError::into_inner).read = None;
     }
+}
 
-    async fn owner(&self, key: &str) -> Result<Option<Arc<str>>, StoreError> {
-        let hash = hash(key);
+impl Keys {
+    /// Whose key has this hash, if any.
+    async fn owner(&self, hash: &str) -> Result<Option<Arc<str>>, StoreError> {
         {
             let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
             if known.read.is_some_and(|t| t.elapsed() < STALE) {
-                return Ok(known.by_hash.get(&hash).cloned());
+                return Ok(known.by_hash.get(hash).cloned());
             }
         }
         let keys: Vec<ApiKey> = self.store.api_keys().await?;
@@ -86,7 +109,7 @@ impl ApiKeys {
             .filter(|k| k.revoked_at.is_none())
             .map(|k| (k.hash, k.principal.into()))
             .collect();
-        let owner = by_hash.get(&hash).cloned();
+        let owner = by_hash.get(hash).cloned();
         *self.known.write().unwrap_or_else(PoisonError::into_inner) =
             Known { by_hash, read: Some(Instant::now()) };
         Ok(owner)
@@ -122,10 +145,12 @@ impl Authenticator for ApiKeys {
                 "this server needs an API key: send it as `Authorization: Bearer cfk_…`",
             ));
         };
-        match self.owner(key).await {
+        let hash: Arc<str> = hash(key).into();
+        match self.0.owner(&hash).await {
             Ok(Some(owner)) => {
                 let mut e = Extensions::new();
-                e.insert(Principal(owner));
+                e.insert(Principal(owner.clone()));
+                e.insert(Proof { keys: self.0.clone(), hash, principal: owner });
                 Ok(e)
             }
             Ok(None) => {

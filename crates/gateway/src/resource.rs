@@ -123,7 +123,9 @@ pub trait Resource: Send + Sync + 'static {
         Ok(Completion::default())
     }
 
-    /// Whether [`crate::changes::Change::Resource`] is told of it, so that clients can subscribe to it.
+    /// Whether [`crate::changes::Change::Resource`] is told of it, so that clients can subscribe to it. A subscription
+    /// isn't checked against a principal's rights: whoever can reach the server may follow any URI that this says `true`
+    /// for, and learns when it changes, never what it holds. If that tells too much, say `false`.
     fn tells_changes(&self) -> bool {
         false
     }

@@ -283,7 +283,16 @@ impl Service for Gateway {
             responder.finish(outcome);
             return;
         }
-        let outcome = match exchange.request.method.as_str() {
+        let asked = exchange.request.method.as_str();
+        // As with tools that read: it goes on when its client leaves, so connections alone don't bound it.
+        let reads = matches!(asked, name::RESOURCES_READ | name::PROMPTS_GET | name::COMPLETE);
+        let reading = reads.then(|| shared.reads.try_acquire());
+        if let Some(Err(_)) = reading {
+            let (what, advice) = call::BUSY;
+            responder.finish(RpcError::unavailable(format!("{what} {advice}")));
+            return;
+        }
+        let outcome = match asked {
             method::TOOLS_CALL => return call::tools_call(shared, &exchange, responder).await,
             method::LISTEN => return listen::listen(shared, &exchange, responder).await,
             name::RESOURCES_READ => methods::read(shared, &exchange, responder.notifier()).await,

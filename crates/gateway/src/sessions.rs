@@ -5,9 +5,11 @@
 //! idle time is gone; a request that names no session never reads the ledger for one. A session proves nothing: the
 //! principal is checked with every request.
 
+use crate::feeds::{Feed, Feeds};
 use crate::metrics::Metrics;
 use ledger::store::{MAX_SUBSCRIPTIONS, Session, SessionChange};
 use ledger::{Env, Millis, Store, StoreError, SystemEnv, Time};
+use mcp::Revision;
 use mcp::error::RpcError;
 use mcp::json::{Limits, Raw, RawObject};
 use mcp::meta::LogLevel;
@@ -95,6 +97,8 @@ pub(crate) struct Sessions {
     marking: Arc<Mutex<HashSet<Arc<str>>>>,
     pruned_at: AtomicI64,
     ended: broadcast::Sender<Arc<str>>,
+    /// Sessions with open streams.
+    fed: Arc<Feeds>,
 }
 
 fn unavailable(_: StoreError) -> RpcError {
@@ -124,6 +128,7 @@ impl Sessions {
             marking: Arc::default(),
             pruned_at: AtomicI64::new(i64::MIN),
             ended: broadcast::Sender::new(ROOM),
+            fed: Arc::default(),
         }
     }
 
@@ -191,8 +196,12 @@ impl Sessions {
             opened_at: now,
             used_at: now,
         };
-        self.store.open_session(session).await.map_err(unavailable)?;
+        let ended = self.store.open_session_ending(session).await.map_err(unavailable)?;
         self.metrics.sessions_opened.inc();
+        self.metrics.sessions_ended.inc_by(ended.len() as u64);
+        for id in ended {
+            let _ = self.ended.send(id.into());
+        }
         Ok(Some(id))
     }
 
@@ -207,6 +216,7 @@ impl Sessions {
                 info: line.info.clone(),
                 capabilities: line.capabilities.clone(),
                 log_level: Some(line.log_level),
+                revision: None,
             });
         }
         match self.kind {
@@ -215,7 +225,10 @@ impl Sessions {
             LegacySessions::Auto | LegacySessions::Always => {}
         }
         let session = self.stored(id, principal).await?;
-        if self.store.now().since(session.used_at).0 > MARK_EVERY.0.min(self.idle.0 / MARKS) {
+        // The first use counts at once: what was never used is the first to end where there are too many.
+        if session.used_at == session.opened_at
+            || self.store.now().since(session.used_at).0 > MARK_EVERY.0.min(self.idle.0 / MARKS)
+        {
             self.mark(id);
         }
         Ok(read(&session))
@@ -323,11 +336,16 @@ impl Sessions {
             } else {
                 line.subscriptions.insert(uri);
             }
+            drop(lines);
+            self.fed.changed(&id);
             return Ok(());
         }
         let change =
             if on { SessionChange::Subscribe(uri.clone()) } else { SessionChange::Unsubscribe(uri.clone()) };
-        let now = self.store.change_session(&id, change).await.map_err(unavailable)?.ok_or_else(over)?;
+        let changed = self.store.change_session(&id, change).await;
+        // Even if it failed: it may have been made.
+        self.fed.changed(&id);
+        let now = changed.map_err(unavailable)?.ok_or_else(over)?;
         if on && !now.subscriptions.contains(&uri) { Err(full()) } else { Ok(()) }
     }
 
@@ -338,6 +356,11 @@ impl Sessions {
             return Ok(self.lines().get(&id).map(|line| line.subscriptions.clone()));
         }
         Ok(self.store.session(&id).await?.map(|s| s.subscriptions.into_iter().collect()))
+    }
+
+    /// A stream begins that the caller's session is told by; `None` without one.
+    pub fn feed(&self, caller: &Caller) -> Option<Feed> {
+        caller.session.clone().map(|id| Feeds::enter(&self.fed, id))
     }
 
     /// Removes sessions that are over, now and then.
@@ -392,5 +415,6 @@ fn read(session: &Session) -> Client {
         info: member("info"),
         capabilities: member("capabilities").unwrap_or_else(|| RawObject::empty().raw()),
         log_level: Some(session.log_level.as_deref().and_then(LogLevel::parse).unwrap_or(LEVEL)),
+        revision: Revision::parse(&session.revision).filter(|r| r.is_legacy()),
     }
 }

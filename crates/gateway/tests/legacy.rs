@@ -258,7 +258,12 @@ async fn a_session_that_is_not_used_is_over() {
 async fn a_session_is_not_marked_with_every_request() {
     let w = world(watched(), settings(), false).await;
     let id = session(&w).await;
+    // Its first use is marked at once.
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    assert_eq!(w.legacy(Some(&id), "tools/list", json!({})).await.status, 200);
+    tokio::time::sleep(Duration::from_millis(50)).await;
     let opened = w.store.session(&id).await.unwrap().unwrap();
+    assert!(opened.used_at > opened.opened_at);
     for _ in 0..3 {
         tokio::time::sleep(Duration::from_millis(10)).await;
         assert_eq!(w.legacy(Some(&id), "tools/list", json!({})).await.status, 200);
@@ -493,4 +498,51 @@ async fn notifications_are_taken() {
         let headers = [("MCP-Protocol-Version", "2025-11-25"), ("Mcp-Session-Id", id.as_str())];
         assert_eq!(w.http("POST", &headers, &body).await.status, 202, "{method}");
     }
+}
+
+#[tokio::test]
+async fn what_names_no_revision_is_of_its_sessions() {
+    let w = world(watched(), settings(), false).await;
+    let id = session(&w).await;
+    let asked = async |headers: &[(&str, &str)]| {
+        let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": { "name": "echo" } });
+        let r = w.http("POST", headers, &body.to_string()).await;
+        r.last()["result"]["structuredContent"]["revision"].clone()
+    };
+    assert_eq!(asked(&[("Mcp-Session-Id", &id)]).await, "2025-11-25");
+    assert_eq!(asked(&[("Mcp-Session-Id", &id), ("MCP-Protocol-Version", "2025-06-18")]).await, "2025-06-18");
+    assert_eq!(asked(&[]).await, "2025-03-26");
+}
+
+#[tokio::test]
+async fn one_header_is_not_the_key_of_several_calls() {
+    let (o, count) = asking();
+    let w = world(o, settings(), false).await;
+    let call = |id: u32, key: Value| {
+        let meta = json!({ "dev.counterfoil/idempotency-key": key });
+        let mut params = json!({ "name": "plain", "arguments": {}, "_meta": meta });
+        if key.is_null() {
+            params["_meta"] = json!({});
+        }
+        json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params })
+    };
+    let ping = json!({ "jsonrpc": "2.0", "id": 9, "method": "ping" });
+    let header = ("Idempotency-Key", "k");
+    let refused = w
+        .http("POST", &[header], &json!([call(1, Value::Null), ping, call(2, "k".into())]).to_string())
+        .await;
+    let answers = refused.last().as_array().unwrap();
+    for id in [1, 2] {
+        let error = &answers.iter().find(|a| a["id"] == id).unwrap()["error"];
+        assert_eq!(error["code"], -32602, "{error}");
+        assert!(error["message"].as_str().unwrap().contains("can't be the key of several calls in a batch"));
+    }
+    assert_eq!(answers.iter().find(|a| a["id"] == 9).unwrap()["result"], json!({}));
+    assert_eq!(count.0.load(Ordering::SeqCst), 0, "nothing ran");
+    let one = w.http("POST", &[header], &json!([call(1, Value::Null), ping]).to_string()).await;
+    let done = one.last().as_array().unwrap().iter().find(|a| a["id"] == 1).unwrap().clone();
+    assert_eq!(done["result"]["isError"], false, "{done}");
+    let own = w.http("POST", &[], &json!([call(1, "a".into()), call(2, "b".into())]).to_string()).await;
+    assert!(own.last().as_array().unwrap().iter().all(|a| a["result"]["isError"] == false));
+    assert_eq!(count.0.load(Ordering::SeqCst), 3);
 }

@@ -28,6 +28,12 @@ pub enum Sent {
         /// How long the provider asks to wait.
         retry_after: Option<Millis>,
     },
+    /// Provably nothing left, because a replay must not go out as things are: whoever would get it may not know the key.
+    /// What earlier sends did stays open; a person puts things right, or says what happened.
+    Withheld {
+        /// For people and logs.
+        why: String,
+    },
     /// It may or may not have happened.
     Unknown {
         /// For people and logs.

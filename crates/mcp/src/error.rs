@@ -135,7 +135,7 @@ impl RpcError {
         Self::new(
             StatusCode::BAD_REQUEST,
             MISSING_CAPABILITY,
-            "Missing required client capability. Nothing ran; declare it in _meta or use a client that has it.",
+            "Missing required client capability. Nothing ran; declare it (in _meta, or at initialize) or use a client that has it.",
         )
         .with_data(json!({ "requiredCapabilities": required }))
     }
@@ -171,6 +171,12 @@ impl RpcError {
     pub fn application(code: i64, kind: &str, message: impl Into<String>) -> RpcError {
         let code = if (-32768..=-32000).contains(&code) { INTERNAL } else { code };
         Self::new(StatusCode::OK, code, message).with_data(json!({ "kind": kind }))
+    }
+
+    /// It can't be done at the moment, nothing was done, and asking again is safe: 200, -32603, `data.kind` is
+    /// `unavailable`.
+    pub fn unavailable(message: impl Into<String>) -> RpcError {
+        Self::application(INTERNAL, "unavailable", message)
     }
 
     /// The response message on one line. Without `id` the member is absent: it may never be null.

@@ -142,7 +142,7 @@ pub fn parse(body: &Bytes, limits: &Limits) -> Result<Message, Box<Refused>> {
     })
 }
 
-fn batch_refused() -> RpcError {
+pub(crate) fn batch_refused() -> RpcError {
     RpcError::invalid_request("batches are not part of this protocol; send one message per POST")
 }
 

@@ -234,8 +234,14 @@ async fn sessions_are_looked_up_owned_and_ended() {
             (server.send(&get).await, None),
             (server.send(&server.bare("DELETE", who)).await, None),
         ] {
-            assert_eq!(answer.refusal(), (status, -32600, id), "{who:?}");
-            assert_eq!(answer.head.contains("retry-after: 1"), status == 503);
+            // Clients give a connection up over a 503, so a request gets a response that tells.
+            let told = status == 503 && id.is_some();
+            let expected = if told { (200, -32603, id) } else { (status, -32600, id) };
+            assert_eq!(answer.refusal(), expected, "{who:?}");
+            assert_eq!(answer.head.contains("retry-after: 1"), status == 503 && !told);
+            if told {
+                assert_eq!(answer.json()["error"]["data"]["kind"], "unavailable");
+            }
         }
     }
     for id in ["two words", "", &"x".repeat(256), "a|b"] {
@@ -318,4 +324,42 @@ async fn a_panic_in_any_hook_is_answered() {
     assert_eq!(late[0]["error"]["code"], -32603);
     assert_eq!(server.legacy(note, &[]).await.status, 202);
     assert_eq!(server.next().await, Seen::Notified("notifications/x".into()), "the server lives");
+}
+
+#[tokio::test]
+async fn what_names_no_revision_is_of_its_sessions() {
+    let server = Server::start().await;
+    server.legacy(ASK, &[("X-Open", "s-1")]).await;
+    let mood = legacy("1", "test/mood", "");
+    let session = ("Mcp-Session-Id", "s-1");
+    let agreed = ("X-Agreed", "2025-06-18");
+    for (headers, revision) in [
+        (&[session, agreed][..], "2025-06-18"),
+        (&[session, agreed, ("MCP-Protocol-Version", "2025-11-25")], "2025-11-25"),
+        (&[agreed], "2025-03-26"),
+        (&[session], "2025-03-26"),
+        // No session has a modern one.
+        (&[session, ("X-Agreed", "2026-07-28")], "2025-03-26"),
+    ] {
+        let answer = server.legacy(&mood, headers).await;
+        assert_eq!(answer.json()["result"]["revision"], revision, "{headers:?}");
+    }
+    // So there are no batches in a session of a revision without them.
+    let batch = format!("[{}]", legacy("1", "ping", ""));
+    assert_eq!(server.legacy(&batch, &[session, agreed]).await.refusal(), (400, -32600, None));
+    assert_eq!(server.legacy(&batch, &[session, ("X-Agreed", "2025-03-26")]).await.status, 200);
+}
+
+#[tokio::test]
+async fn a_message_knows_how_many_calls_its_batch_has() {
+    let server = Server::start().await;
+    let (known, call) = (legacy("1", "test/batched", ""), legacy_call("2", "echo", "{}"));
+    assert_eq!(server.legacy(&known, &[]).await.json()["result"], json!({ "calls": null }));
+    for (batch, calls) in
+        [(format!("[{known}]"), 0), (format!("[{known},{call}]"), 1), (format!("[{call},{known},{call}]"), 2)]
+    {
+        let answer = server.legacy(&batch, &[]).await.json();
+        let told = answer.as_array().unwrap().iter().find(|m| m["id"] == 1).unwrap();
+        assert_eq!(told["result"], json!({ "calls": calls }), "{batch}");
+    }
 }

@@ -33,7 +33,16 @@ pub trait Credentials: Send + Sync {
         let _ = (account, mode, base, mark);
         Ok(())
     }
+
+    /// Where this base URL of an account is now, if it is one that moves by itself.
+    fn moved(&self, account: &str, mode: &str, base: &str) -> Option<String> {
+        let _ = (account, mode, base);
+        None
+    }
 }
+
+/// The mark of a credential that could not be read when a request was recorded.
+pub(crate) const MISSING: &str = "missing";
 
 /// Where a secret is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,7 +80,28 @@ struct Known {
     slot: Slot,
     mark: Option<String>,
     /// The base URLs of the integrations that use it.
-    bases: Vec<String>,
+    bases: Vec<Base>,
+}
+
+struct Base {
+    url: String,
+    /// Any port will do.
+    any_port: bool,
+}
+
+impl Base {
+    /// Whether what was recorded as `base` is here.
+    fn is(&self, base: &str) -> bool {
+        self.url == base
+            || (self.any_port && portless(&self.url).is_some_and(|here| Some(here) == portless(base)))
+    }
+}
+
+/// A base URL without its port.
+fn portless(base: &str) -> Option<url::Url> {
+    let mut url = url::Url::parse(base).ok()?;
+    url.set_port(None).ok()?;
+    Some(url)
 }
 
 /// Credentials as the manifests name them, read once.
@@ -122,12 +152,14 @@ impl ConfigCredentials {
             } else {
                 seen.insert(account.clone(), (&i.auth, i.rotates, i.name()));
                 let slot = resolve(&i.auth, &env);
+                // A credential that can't be read now keeps nothing from being sent: there is nothing to send it with.
                 let mark = if i.rotates { None } else { slot.as_ref().ok().map(marked) };
                 by_account.insert(account.clone(), Known { slot, mark, bases: Vec::new() });
             }
             if let Some(known) = by_account.get_mut(&account) {
-                known.bases.push(i.base_url().to_owned());
-                i.home().mark.set(known.mark.clone());
+                known.bases.push(Base { url: i.base_url().to_owned(), any_port: i.any_port });
+                let recorded = if i.rotates { None } else { known.mark.clone().or(Some(MISSING.into())) };
+                i.home().mark.set(recorded);
             }
         }
         Ok(ConfigCredentials { by_account })
@@ -168,7 +200,7 @@ impl Credentials for ConfigCredentials {
         let known = mode.parse().ok().and_then(|mode| self.by_account.get(&(account.to_owned(), mode)));
         // An account that is gone, or a credential that can't be read, is told by `header`: nothing is sent.
         let Some(known) = known else { return Ok(()) };
-        if !known.bases.iter().any(|b| b == base) {
+        if !known.bases.iter().any(|b| b.is(base)) {
             return Err(format!(
                 "the base URL of account {account:?} has been changed since it was recorded"
             ));
@@ -179,6 +211,14 @@ impl Credentials for ConfigCredentials {
             }
             _ => Ok(()),
         }
+    }
+
+    fn moved(&self, account: &str, mode: &str, base: &str) -> Option<String> {
+        let known = self.by_account.get(&(account.to_owned(), mode.parse().ok()?))?;
+        if known.bases.iter().any(|b| b.url == base) {
+            return None;
+        }
+        known.bases.iter().find(|b| b.is(base)).map(|b| b.url.clone())
     }
 }
 

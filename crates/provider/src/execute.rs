@@ -4,7 +4,7 @@
 //! refused connection, TLS that fails, a deadline that passes before; and what a dying connection handed back
 //! unread. Whatever a connection has accepted may have left. Nothing here tries twice.
 
-use crate::credentials::Credentials;
+use crate::credentials::{Credentials, MISSING};
 use crate::error::BadArguments;
 use crate::judge::{Answer, Judged, Observation, judge};
 use crate::manifest::Mode;
@@ -90,14 +90,18 @@ impl HttpExecutor {
         })
     }
 
-    /// Whether the account is where it was, and who it was, when the request was recorded.
-    fn same_place(&self, http: &HttpIntent) -> Result<(), String> {
-        match &http.base {
-            Some(base) => {
-                self.credentials.unchanged(&http.account, &http.mode, base, http.credential.as_deref())
-            }
-            None => Ok(()),
-        }
+    /// The recorded request, where the account is now: it must be where it was, and who it was, when the request was
+    /// recorded. `first`: nothing of it has left yet.
+    fn in_place(&self, http: HttpIntent, first: bool) -> Result<HttpIntent, String> {
+        let Some(base) = http.base.clone() else { return Ok(http) };
+        // What was recorded without a credential has not been sent under any; what was sent since, nobody knows.
+        let mark = http.credential.as_deref().filter(|mark| !(first && *mark == MISSING));
+        self.credentials.unchanged(&http.account, &http.mode, &base, mark)?;
+        let moved = self.credentials.moved(&http.account, &http.mode, &base);
+        Ok(match moved {
+            Some(to) => http.moved(&base, &to),
+            None => http,
+        })
     }
 
     /// One page of a look-up.
@@ -224,19 +228,24 @@ impl HttpExecutor {
 impl Executor for HttpExecutor {
     async fn send(&self, intent: &Intent, key: &EffectKey, replay: bool, timeout: Millis) -> Sent {
         let deadline = Instant::now() + timeout.duration();
-        let prepared = HttpIntent::decode(&intent.body).and_then(|http| Ok((http.to_http(Some(key))?, http)));
-        let (request, http) = match prepared {
-            Ok(both) => both,
+        let http = match HttpIntent::decode(&intent.body) {
+            Ok(http) => http,
             Err(why) => return Sent::NotSent { why },
         };
         // A key means nothing to another account: the replay would be a second effect.
-        if let Err(why) = self.same_place(&http) {
-            return if replay {
-                Sent::Unknown { why: format!("not sent again: {why}"), retry_after: None, stored: true }
-            } else {
-                Sent::NotSent { why }
-            };
-        }
+        let http = match self.in_place(http, !replay) {
+            Ok(http) => http,
+            Err(why) if replay => {
+                return Sent::Withheld {
+                    why: format!("not sent again: {why}; put it back and have it sent again, or look there"),
+                };
+            }
+            Err(why) => return Sent::NotSent { why },
+        };
+        let request = match http.to_http(Some(key)) {
+            Ok(request) => request,
+            Err(why) => return Sent::NotSent { why },
+        };
         let client = if intent.recovery.strategy.replays() { &self.pooled } else { &self.fresh };
         let seen = self.exchange(client, request, &http, deadline).await;
         let sent = match (judge(&http.policy, replay, &seen), seen) {
@@ -259,11 +268,13 @@ impl Executor for HttpExecutor {
             Ok(http) => http,
             Err(why) => return unknown(why),
         };
+        // Another account would truthfully answer that it knows nothing. Where that is not known, no answer permits more
+        // than a replay, and the replay is withheld.
+        let http = match self.in_place(http, true) {
+            Ok(http) => http,
+            Err(why) => return unknown(format!("not asked: {why}")),
+        };
         let Some(plan) = &http.lookup else { return unknown("this provider can't be asked".into()) };
-        // Another account would truthfully answer that it knows nothing.
-        if let Err(why) = self.same_place(&http) {
-            return unknown(format!("not asked: {why}"));
-        }
         let first = match self.page(&http, &plan.url.with(key), deadline).await {
             Ok(answer) => answer,
             Err(why) => return unknown(why),
@@ -284,6 +295,7 @@ fn word(sent: &Sent) -> &'static str {
         Sent::Applied(_) => "applied",
         Sent::Refused(_) => "refused",
         Sent::NotApplied { .. } => "not applied",
+        Sent::Withheld { .. } => "withheld",
         Sent::Unknown { .. } => "unknown",
     }
 }

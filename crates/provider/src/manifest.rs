@@ -79,6 +79,8 @@ pub struct Integration {
     pub(crate) auth: Auth,
     /// The credential is replaced by others of the same account.
     pub(crate) rotates: bool,
+    /// See [`Integration::at_any_port`].
+    pub(crate) any_port: bool,
     methods: Vec<Method>,
 }
 
@@ -106,6 +108,14 @@ impl Integration {
             m.home = self.home.clone();
         }
         Ok(self)
+    }
+
+    /// The same, at a port that is chosen anew at each start: what was recorded for another port of that address is meant
+    /// for this one. Only for a provider that nobody else can be mistaken for.
+    #[must_use]
+    pub fn at_any_port(mut self) -> Integration {
+        self.any_port = true;
+        self
     }
 
     /// Its name, the first part of its methods' canonical ids.

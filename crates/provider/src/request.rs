@@ -360,6 +360,18 @@ impl HttpIntent {
         Ok(intent)
     }
 
+    /// The same request at the base URL `to`, where it is recorded at `from`.
+    pub(crate) fn moved(mut self, from: &str, to: &str) -> HttpIntent {
+        self.url.replace_start(from, to);
+        if let Some(plan) = &mut self.lookup {
+            plan.url.replace_start(from, to);
+        }
+        if let Some(plan) = &mut self.conflict {
+            plan.before.replace_start(from, to);
+        }
+        self
+    }
+
     /// Verb and URL, for people; a stand-in where the key goes.
     #[must_use]
     pub fn shown(&self) -> String {

@@ -41,6 +41,15 @@ impl Spliced {
             self.push_str(piece);
         }
     }
+    /// The same with another beginning, if it begins with this one.
+    pub(crate) fn replace_start(&mut self, from: &str, to: &str) {
+        if let Some(first) = self.0.first_mut()
+            && let Some(rest) = first.strip_prefix(from)
+            && (rest.is_empty() || rest.starts_with(['/', '?']))
+        {
+            *first = format!("{to}{rest}");
+        }
+    }
     pub(crate) fn has_key(&self) -> bool {
         self.0.len() > 1
     }

@@ -39,6 +39,7 @@ fn word(j: &Judged) -> &'static str {
         Judged::Sent(Sent::Applied(_)) => "applied",
         Judged::Sent(Sent::Refused(_)) => "refused",
         Judged::Sent(Sent::NotApplied { .. }) => "not applied",
+        Judged::Sent(Sent::Withheld { .. }) => "withheld",
         Judged::Sent(Sent::Unknown { stored: true, .. }) => "unknown, stored",
         Judged::Sent(Sent::Unknown { .. }) => "unknown",
     }

@@ -132,7 +132,16 @@ fn mistakes_are_named_with_their_line() {
         (format!("{head}[methods.\"a.b\"]\nhttp = \"PSOT /a\"\n"), 4, "did you mean POST"),
         (format!("{head}[methods.\"a.b\"]\nhttp = \"POST a\"\n"), 4, "begin with a slash"),
         (format!("{head}[methods.\"a.b\"]\nhttp = \"POST /a/../b\"\n"), 4, "segment"),
+        (format!("{head}[methods.\"a.b\"]\nhttp = \"POST /a/%2E%2e/b\"\n"), 4, "encoded dot"),
+        (format!("{head}[methods.\"a.b\"]\nhttp = \"POST /a/%{{id}}\"\n"), 4, "no escape"),
         (format!("{head}[methods.\"a.b\"]\nhttp = \"POST /a?b=1\"\n"), 4, "before any"),
+        (
+            format!(
+                "{head}{m}lookup = {{ http = \"GET /a/{{args.x}}/%2e%2e\", match = {{ \"/x\" = \"{{key}}\" }} }}\n"
+            ),
+            5,
+            "encoded dot",
+        ),
         (format!("{head}[methods.\"a.b\"]\nhttp = \"GET /a\"\nrecovery = \"none\"\n"), 5, "only reads"),
         (
             format!(

@@ -106,6 +106,7 @@ fn word(sent: &Sent) -> &'static str {
         Sent::Applied(_) => "applied",
         Sent::Refused(_) => "refused",
         Sent::NotApplied { .. } => "not applied",
+        Sent::Withheld { .. } => "withheld",
         Sent::Unknown { stored: true, .. } => "unknown, stored",
         Sent::Unknown { .. } => "unknown",
     }

@@ -17,6 +17,9 @@ const NEWEST: Headers = &[("/result/protocolVersion", "\"2025-11-25\"")];
 
 const MIXED: &str = r#"[{"jsonrpc":"2.0","id":$ID,"method":"ping"},{"jsonrpc":"2.0","method":"notifications/initialized"},{"id":$ID,"method":"ping"},{"jsonrpc":"2.0","id":$ID,"result":{}},7,{"jsonrpc":"2.0","id":$ID,"method":"tools/call","params":{"name":"nope"}},[]]"#;
 
+const ONE_KEY: &str = "Invalid params: Idempotency-Key: one header can't be the key of several calls in a batch; give each call its own in its params. Nothing ran.";
+const TWO_CALLS: &str = r#"[{"jsonrpc":"2.0","id":$ID,"method":"tools/call","params":{"name":"lab_refunds_create","arguments":{"payment":"pay_demo_never","amount":1,"order_id":"never"}}},{"jsonrpc":"2.0","id":8,"method":"ping"},{"jsonrpc":"2.0","id":$ID,"method":"tools/call","params":{"name":"lab_refunds_create","arguments":{"payment":"pay_demo_never","amount":1,"order_id":"never"}}}]"#;
+
 /// A batch.
 const fn batch(body: &'static str) -> Ask {
     old(body).set(FIRST)
@@ -100,6 +103,8 @@ pub(super) const ROWS: &[Row] = &[
     rpc("a method that nobody knows in a batch", NOT_SERVED, batch(r#"[{"jsonrpc":"2.0","id":$ID,"method":"server/discover"}]"#), 200, -32601, "Method not found: server/discover. Nothing ran; initialize told what is served.").of_batch(0, 1),
 
     // Keys.
+    rpc("legacy, one header for two calls", "one header for several calls in a batch", batch(TWO_CALLS).add(&[("Idempotency-Key", "never")]), 200, -32602, ONE_KEY).of_batch(1, 3),
+    rpc("legacy, one header for two calls, the other", "one header for several calls in a batch", batch(TWO_CALLS).add(&[("Idempotency-Key", "never")]), 200, -32602, ONE_KEY).of_batch(2, 3),
     rpc("legacy, params: empty", "key empty, by a program", old_with(GOOD, r#","idempotencyKey":"""#), 200, -32602, BAD_KEY),
     rpc("legacy, params: a number", "key of a wrong type, by a program", old_with(GOOD, r#","idempotencyKey":5"#), 200, -32602, "Invalid params: params.idempotencyKey: must be a string. Nothing ran."),
     rpc("legacy, _meta: too long", "key too long, by a program", old_with(GOOD, r#","_meta":{"dev.counterfoil/idempotency-key":"$LONG"}"#), 200, -32602, "Invalid params: dev.counterfoil/idempotency-key: the idempotency key has 256 characters; at most 255 are allowed. Nothing ran."),

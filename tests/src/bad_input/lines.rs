@@ -66,6 +66,8 @@ const LAST: Option<&str> = Some("2025-11-25");
 const UNOPENED: &str = "a legacy request before `initialize`, over lines";
 const NO_SESSION: &str = "a batch outside of a session of revision 2025-03-26, over lines";
 const NO_BATCH: &str = "Invalid request: batches belong to a session of revision 2025-03-26; send one message a line. Nothing ran.";
+const MODERN_BATCH: &str = "a modern request in a batch, over lines";
+const NOT_MODERN: &str = "Invalid request: revisions later than 2025-03-26 have no batches. Nothing ran.";
 const IN_USE: &str = "Invalid request: a request of this id has no answer yet; use each id once. The earlier request goes on. Nothing ran.";
 
 /// The table.
@@ -94,5 +96,7 @@ pub const LINES: &[Line] = &[
     row("a batch in a later revision", NO_SESSION, LAST, PINGS, -32600, false, NO_BATCH),
     row("an empty batch", "an empty batch", FIRST, "[]", -32600, false, "Invalid request: a batch must hold at least one message. Nothing ran."),
     row("initialize in a batch", "`initialize` in a batch, over lines", FIRST, r#"[{"jsonrpc":"2.0","id":$ID,"method":"initialize","params":{"protocolVersion":"2025-03-26","capabilities":{}}}]"#, -32600, true, "Invalid request: initialize can't be part of a batch. Nothing ran."),
+    row("a modern stream in a batch", MODERN_BATCH, FIRST, r#"[{"jsonrpc":"2.0","id":$ID,"method":"subscriptions/listen","params":{"notifications":{},"_meta":{$META}}}]"#, -32600, true, NOT_MODERN),
+    row("a modern list in a batch", MODERN_BATCH, FIRST, r#"[{"jsonrpc":"2.0","id":$ID,"method":"tools/list","params":{"_meta":{$META}}}]"#, -32600, true, NOT_MODERN),
     row("a line of 4 MiB", "a line too long", None, r#"{"jsonrpc":"2.0","id":$ID,"method":"$HUGE"}"#, -32600, false, "Invalid request: the line is longer than 4194304 bytes. Nothing ran."),
 ];

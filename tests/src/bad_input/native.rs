@@ -2,8 +2,7 @@
 
 use super::*;
 
-const CAPABILITY: &str =
-    "Missing required client capability. Nothing ran; declare it in _meta or use a client that has it.";
+const CAPABILITY: &str = "Missing required client capability. Nothing ran; declare it (in _meta, or at initialize) or use a client that has it.";
 
 const SESSION: Headers = &[("Mcp-Session-Id", "$SESSION")];
 const SAMPLING: Headers = &[("/error/data/requiredCapabilities", r#"{"sampling":{}}"#)];

@@ -104,15 +104,12 @@ async fn stdio(args: Args, config: Config) -> Done {
     let (tell, reload) = tokio::sync::mpsc::channel(1);
     let hangups = async move { while hangup.recv().await.is_some() && tell.send(()).await.is_ok() {} };
     let _hangups = tokio_util::task::AbortOnDropHandle::new(tokio::spawn(hangups));
+    let pipes = crate::stdio::stdin().and_then(|input| Ok((input, crate::stdio::stdout()?)));
+    let (reader, writer) =
+        pipes.map_err(|e| Fail::unavailable(format!("standard input and output can't be used: {e}")))?;
     let served = crate::stdio::serve(
         crate::stdio::Reach { config, listen: args.listen.is_some(), api_key, native: Native::default() },
-        crate::stdio::Client {
-            reader: tokio::io::stdin(),
-            writer: tokio::io::stdout(),
-            stop: any(&mut stop),
-            reload,
-            load: || args.config(),
-        },
+        crate::stdio::Client { reader, writer, stop: any(&mut stop), reload, load: || args.config() },
     );
     served.await?;
     Ok(0)

@@ -41,6 +41,10 @@ pub fn load(config: &Config, sandbox_at: Option<SocketAddr>) -> Result<Loaded, C
             let bundled = Integration::parse(file, text, Format::Toml, provider::Mode::Sandbox)
                 .and_then(|i| i.with_base_url(&format!("http://{at}")));
             match bundled {
+                // With port 0 it is this ledger's own at whatever port: another start's is the same provider.
+                Ok(i) if config.sandbox.is_some_and(|asked| asked.port() == 0) => {
+                    integrations.push(i.at_any_port());
+                }
                 Ok(i) => integrations.push(i),
                 Err(e) => problems.push(from_provider(&e)),
             }

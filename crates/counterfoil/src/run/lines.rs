@@ -1,23 +1,23 @@
 //! The socket for the clients of other processes: how `serve --stdio` shares a ledger that another process holds.
 //!
-//! On `mcp.sock` in the ledger's directory (0600) every connection begins with one line, `{"counterfoil":1}`, with
-//! `"apiKey"` where the configuration asks for one, and goes on with MCP, a message a line, once it was answered with
-//! `{"counterfoil":1,"ok":true}`. A refusal says why, and with `"retry"` that it will pass. The process that holds the
-//! ledger serves its own client in the same way.
+//! On `mcp.sock` in the ledger's directory (0600) every connection begins with one line, `{"counterfoil":1, …}`: the
+//! [`Terms`] that its process would serve the ledger under, and `"apiKey"` where the configuration asks for one. It goes on
+//! with MCP, a message a line, once it was answered with the same terms and `"ok":true`. A refusal says why, and with
+//! `"retry"` that it will pass. The process that holds the ledger serves its own client in the same way.
+//!
+//! Terms must agree because either process may hold the ledger next, and answers calls that the other one began: whose
+//! they are and in which mode is part of what finds their operation.
 //!
 //! At a shutdown connections just end: the other end sends what was not answered to whoever holds the ledger next.
 
 use super::Core;
 use super::socket;
 use crate::Error;
-use crate::config::Auth;
-use gateway::{ApiKeys, Gateway};
+use crate::config::{Auth, Config};
+use gateway::{ApiKeys, Gateway, NamesCalls};
 use http::header::AUTHORIZATION;
 use http::{Extensions, Request, StatusCode};
-use ledger::operation::Unkeyed;
 use mcp::RpcError;
-use mcp::constants::method;
-use mcp::json::{Limits, RawObject, quote};
 use mcp::message::Notification;
 use mcp::server::{
     Authenticator, Caller, Client, Exchange, LinesConfig, Opened, Opening, Outcome, Responder, Service,
@@ -42,15 +42,51 @@ const MAX_PREFACE: usize = 4096;
 const PREFACE: Duration = Duration::from_secs(5);
 /// Connections at a time.
 const MAX_CONNECTIONS: usize = 64;
-/// What naming its calls adds to a line at most, in bytes: `META_CALL` with a name, for each call of a batch.
+/// What naming its calls adds to a line at most, in bytes: [`gateway::META_CALL`] with a name, for each call of a batch.
 const MAX_NAMES: usize = 128 * mcp::message::MAX_BATCH;
-/// Names a call in `_meta`, so that the same call sent again is known where a tool takes every call without a key as a
-/// new one.
-pub(crate) const META_CALL: &str = "dev.counterfoil/call";
+
+/// What processes that share a ledger must agree on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Terms {
+    /// `[auth] mode`: whose a call is.
+    auth: String,
+    /// `[server] mode`.
+    mode: String,
+    /// `[server] name`.
+    name: String,
+}
+
+impl Terms {
+    pub fn of(config: &Config) -> Terms {
+        Terms {
+            auth: config.auth.word().to_owned(),
+            mode: config.mode.as_str().to_owned(),
+            name: config.server.name.clone(),
+        }
+    }
+
+    /// Which setting differs, and how; `self` is the holder's.
+    fn unlike(&self, other: &Terms) -> Option<String> {
+        let all = [
+            ("[auth] mode", &self.auth, &other.auth),
+            ("[server] mode", &self.mode, &other.mode),
+            ("[server] name", &self.name, &other.name),
+        ];
+        let (setting, here, there) = all.into_iter().find(|(_, here, there)| here != there)?;
+        let shown = |text: &str| text.chars().take(64).collect::<String>();
+        Some(format!(
+            "the process that holds the ledger has {setting} = {:?}, and this one {:?}; give both the same, or each a data directory of its own",
+            shown(here),
+            shown(there)
+        ))
+    }
+}
 
 #[derive(Serialize, Deserialize)]
 struct Preface {
     counterfoil: u32,
+    #[serde(flatten)]
+    terms: Terms,
     #[serde(rename = "apiKey", default, skip_serializing_if = "Option::is_none")]
     api_key: Option<String>,
 }
@@ -58,6 +94,8 @@ struct Preface {
 #[derive(Serialize, Deserialize)]
 struct Answer {
     counterfoil: u32,
+    #[serde(flatten)]
+    terms: Option<Terms>,
     #[serde(default)]
     ok: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -80,6 +118,7 @@ pub(crate) async fn greet<R, W>(
     reader: R,
     writer: &mut W,
     max_line: usize,
+    terms: &Terms,
     api_key: Option<&str>,
 ) -> Result<LineReader<R>, Refused>
 where
@@ -87,7 +126,7 @@ where
     W: AsyncWrite + Unpin,
 {
     let later = |why: &str| Refused::Later(format!("the process that holds the ledger {why}"));
-    let preface = Preface { counterfoil: VERSION, api_key: api_key.map(Into::into) };
+    let preface = Preface { counterfoil: VERSION, terms: terms.clone(), api_key: api_key.map(Into::into) };
     let mut text = serde_json::to_vec(&preface).map_err(|_| later("can't be greeted"))?;
     text.push(b'\n');
     let mut lines = LineReader::new(reader, max_line);
@@ -103,7 +142,12 @@ where
         Err(_) => return Err(later("doesn't answer on its socket")),
     };
     match answer {
-        Some(Answer { ok: true, counterfoil: VERSION, .. }) => Ok(lines),
+        Some(Answer { ok: true, counterfoil: VERSION, terms: Some(theirs), .. }) => {
+            match theirs.unlike(terms) {
+                Some(why) => Err(Refused::Never(why)),
+                None => Ok(lines),
+            }
+        }
         Some(Answer { error: Some(why), retry: true, .. }) => Err(Refused::Later(why)),
         Some(Answer { error: Some(why), .. }) => Err(Refused::Never(why)),
         _ => Err(Refused::Never(
@@ -117,6 +161,7 @@ where
 pub(crate) struct Host {
     gateway: Gateway,
     keys: Option<Arc<ApiKeys>>,
+    terms: Terms,
     config: LinesConfig,
 }
 
@@ -126,6 +171,7 @@ impl Host {
         Host {
             gateway: core.gateway.clone(),
             keys: (core.config.auth == Auth::ApiKey).then(|| core.api_keys.clone()),
+            terms: Terms::of(&core.config),
             config: LinesConfig {
                 // The other end measured the line before it named its calls.
                 max_line: server.max_body.saturating_add(MAX_NAMES),
@@ -153,13 +199,15 @@ impl Host {
             Err(Refused::Later(why)) => (Some(why.clone()), true),
             Err(Refused::Never(why)) => (Some(why.clone()), false),
         };
-        let answer = Answer { counterfoil: VERSION, ok: error.is_none(), error, retry };
+        let terms = error.is_none().then(|| self.terms.clone());
+        let answer = Answer { counterfoil: VERSION, terms, ok: error.is_none(), error, retry };
         let Ok(mut text) = serde_json::to_vec(&answer) else { return };
         text.push(b'\n');
         if writer.write_all(&text).await.is_err() || writer.flush().await.is_err() {
             return;
         }
-        if let Ok((key, extensions)) = served {
+        if let Ok((key, mut extensions)) = served {
+            extensions.insert(NamesCalls);
             let config = LinesConfig { extensions, ..self.config.clone() };
             let service = Fronted { gateway: Arc::new(self.gateway.clone()), keys: self.keys.clone(), key };
             serve_lines(reader, writer, config, Arc::new(service)).await;
@@ -187,6 +235,9 @@ impl Host {
                 "the process that holds the ledger is of another version; stop it, or use the same version"
                     .into(),
             ));
+        }
+        if let Some(why) = self.terms.unlike(&preface.terms) {
+            return Err(Refused::Never(why));
         }
         let Some(keys) = &self.keys else { return Ok((None, Extensions::new())) };
         let Some(key) = preface.api_key else {
@@ -244,43 +295,12 @@ pub(super) fn serve(dir: &Path, host: Arc<Host>) -> Result<AbortOnDropHandle<()>
     })))
 }
 
-/// The gateway for one connection. A revoked key is refused with the next request, as over HTTP, and a call that its
-/// sender named is the same call when it comes again.
+/// The gateway for one connection. A revoked key is refused with the next request, as over HTTP.
 struct Fronted {
     gateway: Arc<Gateway>,
     keys: Option<Arc<ApiKeys>>,
     key: Option<String>,
 }
-
-impl Fronted {
-    /// A tool that takes every call without a key as a new one gets the call's name as its key. All other tools know a
-    /// repeated call by themselves: by its key, or as the twin of one whose caller is gone.
-    fn name(&self, exchange: &mut Exchange) {
-        let Some(name) = exchange.meta.get(META_CALL) else { return };
-        if exchange.request.method != method::TOOLS_CALL {
-            return;
-        }
-        let Some(params) = exchange.request.params.as_ref() else { return };
-        let tool = params.get("name");
-        let catalog = self.gateway.catalog();
-        let entry = tool.as_ref().and_then(|t| t.as_string()).and_then(|t| catalog.by_name(&t).cloned());
-        let new = entry.is_some_and(|entry| {
-            entry.settings.unkeyed == Unkeyed::New && !entry.is_keyed(&exchange.meta, params)
-        });
-        if !new {
-            return;
-        }
-        let Some(name) = name.as_string() else { return };
-        let limits = Limits { depth: 512, unique_members: false };
-        let named = params.with(&[(KEY, &quote(&format!("call-{name}")))]);
-        if let Ok(params) = RawObject::parse(named.bytes().clone(), &limits) {
-            exchange.request.params = Some(params);
-        }
-    }
-}
-
-/// The key of a call, in its parameters.
-const KEY: &str = "idempotencyKey";
 
 impl Service for Fronted {
     fn ready(&self, exchange: &Exchange) -> Option<Outcome> {
@@ -288,14 +308,13 @@ impl Service for Fronted {
         if self.keys.is_some() { None } else { self.gateway.ready(exchange) }
     }
 
-    async fn call(self: Arc<Self>, mut exchange: Exchange, responder: Responder) {
+    async fn call(self: Arc<Self>, exchange: Exchange, responder: Responder) {
         if let (Some(keys), Some(key)) = (&self.keys, &self.key)
             && let Err(error) = principal(keys, key).await
         {
             responder.finish(error);
             return;
         }
-        self.name(&mut exchange);
         if let Some(outcome) = self.gateway.ready(&exchange) {
             responder.finish(outcome);
             return;

@@ -17,7 +17,7 @@ pub use self::core::{Core, Use};
 pub use assemble::{Loaded, load};
 pub use control::Operator;
 pub(crate) use held::Held;
-pub(crate) use lines::{META_CALL, NAME as LINES, Refused, greet};
+pub(crate) use lines::{NAME as LINES, Refused, Terms, greet};
 
 use crate::Error;
 use crate::config::Config;
@@ -61,7 +61,7 @@ impl Server {
     /// of `api_key`.
     ///
     /// # Errors
-    /// [`Error`] says what stands in the way of a start.
+    /// [`Error`] says what stands in the way of a start; what the client has asked by then is answered.
     pub async fn stdio(
         config: Config,
         native: Native,
@@ -71,13 +71,10 @@ impl Server {
         // Nobody asks for a reload.
         let (_quiet, reload) = tokio::sync::mpsc::channel(1);
         let again = config.clone();
-        let client = stdio::Client {
-            reader: tokio::io::stdin(),
-            writer: tokio::io::stdout(),
-            stop,
-            reload,
-            load: move || Ok(again.clone()),
-        };
+        let pipes = stdio::stdin().and_then(|input| Ok((input, stdio::stdout()?)));
+        let (reader, writer) =
+            pipes.map_err(|e| Error::Holder(format!("standard input and output can't be used: {e}")))?;
+        let client = stdio::Client { reader, writer, stop, reload, load: move || Ok(again.clone()) };
         stdio::serve(stdio::Reach { config, listen: false, api_key, native }, client).await
     }
 }

@@ -2,7 +2,7 @@
 
 use super::reach::{Backend, Reach, Reader, Writer};
 use super::table::{Table, Verdict};
-use super::{ENDING, PENDING_LINES, UNREACHED};
+use super::{ENDING, PENDING_LINES, STILL_ASKED, UNREACHED};
 use crate::Error;
 use crate::config::{Config, ConfigError};
 use crate::run::Held;
@@ -51,6 +51,13 @@ struct Up {
     _writing: AbortOnDropHandle<()>,
 }
 
+/// A line for the backend.
+struct Outgoing {
+    line: Bytes,
+    /// The table has it, or nobody needs it after this backend.
+    kept: bool,
+}
+
 /// What happened.
 enum Event {
     Client(Option<Line>),
@@ -63,7 +70,7 @@ enum Event {
     Ended,
 }
 
-/// Writes lines until nobody sends any more, or they can't be written.
+/// Writes lines until nobody sends any more, or they can't be written; then nothing more comes.
 async fn write(mut writer: impl AsyncWrite + Unpin, mut lines: mpsc::Receiver<Bytes>) {
     while let Some(line) = lines.recv().await {
         let mut text = Vec::with_capacity(line.len() + 1);
@@ -73,6 +80,7 @@ async fn write(mut writer: impl AsyncWrite + Unpin, mut lines: mpsc::Receiver<By
             return;
         }
     }
+    let _ = writer.shutdown().await;
 }
 
 /// Serves one client until its input ends, its output can't be written, or it is to stop.
@@ -121,18 +129,13 @@ where
     };
     let ended =
         front.run(LineReader::new(client.reader, max_line), client.stop, client.reload, client.load).await;
-    let Front { held, out, to_client, link, .. } = front;
-    drop(link);
-    let flush = async {
-        for line in to_client {
-            if out.send(line).await.is_err() {
-                return;
-            }
-        }
-        drop(out);
+    let held = front.held.take();
+    // What its client doesn't take by then it never gets; the backend takes it for given.
+    let _ = tokio::time::timeout(ENDING, async {
+        front.leave(ended.is_ok()).await;
         let _ = writing.await;
-    };
-    let _ = tokio::time::timeout(ENDING, flush).await;
+    })
+    .await;
     match (held, ended) {
         (Some(held), Ok(())) => held.shutdown(ENDING).await,
         (_, ended) => ended,
@@ -145,7 +148,7 @@ struct Front {
     reach: Reach,
     held: Option<Held>,
     to_client: VecDeque<Bytes>,
-    to_backend: VecDeque<Bytes>,
+    to_backend: VecDeque<Outgoing>,
     out: mpsc::Sender<Bytes>,
     max_line: usize,
     patience: Duration,
@@ -184,7 +187,12 @@ impl Front {
                     }
                 }
                 Event::Backend(_) => self.lost(),
-                Event::Reached(reached) => self.reached(*reached)?,
+                Event::Reached(reached) => {
+                    if let Err(error) = self.reached(*reached) {
+                        self.refuse_all(&mut input).await;
+                        return Err(error);
+                    }
+                }
                 Event::Failed(why) => {
                     let answers = self.table.fail_all();
                     self.to_client.extend(answers);
@@ -199,7 +207,9 @@ impl Front {
 
     /// Whether the client that sent its last line has got what can be got.
     fn is_served(&self) -> bool {
-        let over = self.input_over.is_some_and(|until| Instant::now() >= until);
+        // A start has its own limit: what was asked before it is over is still answered.
+        let starting = matches!(self.link, Link::Down { first: true, .. });
+        let over = !starting && self.input_over.is_some_and(|until| Instant::now() >= until);
         over || (!self.table.is_owed() && self.to_client.is_empty() && self.to_backend.is_empty())
     }
 
@@ -239,12 +249,12 @@ impl Front {
             permit = reserve(queue.as_ref()), if !self.to_backend.is_empty() => {
                 match permit {
                     Some(permit) => {
-                        if let Some(line) = self.to_backend.pop_front() {
-                            permit.send(line);
+                        if let Some(next) = self.to_backend.pop_front() {
+                            permit.send(next.line);
                         }
                     }
                     // The reading side will find out.
-                    None => self.to_backend.clear(),
+                    None => self.withdraw(),
                 }
                 Event::Sent
             }
@@ -262,17 +272,31 @@ impl Front {
                 Verdict::Answer(RpcError::invalid_request(why).to_message(None))
             }
         };
+        let up = matches!(self.link, Link::Up(_));
         match verdict {
             Verdict::Answer(answer) => self.to_client.push_back(answer),
             // Without a backend the table keeps what has to be sent.
-            Verdict::Forward(line) if matches!(self.link, Link::Up(_)) => self.to_backend.push_back(line),
-            Verdict::Forward(_) => {}
+            Verdict::Forward(line) | Verdict::Now(line) if up => {
+                self.to_backend.push_back(Outgoing { line, kept: true });
+            }
+            Verdict::Pass(line) if up => self.to_backend.push_back(Outgoing { line, kept: false }),
+            Verdict::Pass(line) => self.table.hold(line, Instant::now()),
+            Verdict::Forward(_) | Verdict::Now(_) => {}
+        }
+    }
+
+    /// Takes back what the backend did not get, where the next one is to have it.
+    fn withdraw(&mut self) {
+        for Outgoing { line, kept } in self.to_backend.drain(..) {
+            if !kept {
+                self.table.hold(line, Instant::now());
+            }
         }
     }
 
     /// The backend has ended.
     fn lost(&mut self) {
-        self.to_backend.clear();
+        self.withdraw();
         self.held = None;
         tracing::info!("the process that holds the ledger has ended; looking for the next one");
         self.link = Link::Down {
@@ -280,6 +304,42 @@ impl Front {
             first: false,
             reaching: AbortOnDropHandle::new(tokio::spawn(self.reach.clone().next())),
         };
+    }
+
+    /// There will be no backend: what was asked already, or is being asked, is answered.
+    async fn refuse_all<R: AsyncRead + Unpin>(&mut self, input: &mut LineReader<R>) {
+        let _ = tokio::time::timeout(STILL_ASKED, async {
+            while self.input_over.is_none() && self.table.has_room() {
+                match input.next().await {
+                    Ok(Some(line)) => self.take(line),
+                    _ => return,
+                }
+            }
+        })
+        .await;
+        let answers = self.table.fail_start();
+        self.to_client.extend(answers);
+    }
+
+    /// Gives the client all that is there for it: what waits here, then what the backend has said by the time that it
+    /// knows this client to be gone. What it wrote before that it counts as given. `listen`: it has anything to say.
+    async fn leave(self, listen: bool) {
+        let Front { mut table, link, to_client, out, .. } = self;
+        for line in to_client {
+            if out.send(line).await.is_err() {
+                return;
+            }
+        }
+        let Link::Up(Up { mut lines, queue, _writing }) = link else { return };
+        if !listen {
+            return;
+        }
+        drop(queue);
+        while let Ok(Some(Line::Whole(line))) = lines.next().await {
+            if table.said(&line) && out.send(line).await.is_err() {
+                return;
+            }
+        }
     }
 
     fn reached(&mut self, reached: Result<Backend, Error>) -> Result<(), Error> {
@@ -298,8 +358,11 @@ impl Front {
         let writer: Writer = writer;
         let writing = AbortOnDropHandle::new(tokio::spawn(write(writer, waiting)));
         self.held = held;
+        if matches!(self.link, Link::Down { first: true, .. }) {
+            self.input_over = self.input_over.map(|_| Instant::now() + ENDING);
+        }
         self.link = Link::Up(Up { lines, queue, _writing: writing });
-        self.to_backend = self.table.resume().into();
+        self.to_backend = self.table.resume().into_iter().map(|line| Outgoing { line, kept: true }).collect();
         Ok(())
     }
 

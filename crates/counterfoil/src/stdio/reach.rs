@@ -4,7 +4,7 @@ use super::{MAX_ANSWER, STARTING};
 use crate::Error;
 use crate::config::Config;
 use crate::native::Native;
-use crate::run::{Held, LINES, Refused, greet, socket};
+use crate::run::{Held, LINES, Refused, Terms, greet, socket};
 use mcp::server::LineReader;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -130,7 +130,8 @@ impl Reach {
         mut writer: Writer,
         held: Option<Held>,
     ) -> Result<Backend, Obstacle> {
-        match greet(reader, &mut writer, MAX_ANSWER, self.api_key.as_deref()).await {
+        let terms = Terms::of(&self.config);
+        match greet(reader, &mut writer, MAX_ANSWER, &terms, self.api_key.as_deref()).await {
             Ok(lines) => Ok(Backend { lines, writer, held }),
             Err(Refused::Later(why)) => Err(Obstacle { error: Error::Holder(why), passing: true }),
             Err(Refused::Never(why)) => Err(Obstacle { error: Error::Refused(why), passing: false }),

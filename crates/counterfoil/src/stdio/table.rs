@@ -1,16 +1,17 @@
 //! What a client is owed: its requests without an answer, and the legacy session that they belong to. Decides which
 //! lines pass, and what a new backend is told.
 
+mod fail;
+
 use super::MAX_PENDING;
-use crate::run::META_CALL;
 use bytes::Bytes;
+use gateway::META_CALL;
 use mcp::constants::{meta, method};
 use mcp::json::{Limits, Raw, RawObject, quote};
 use mcp::message::{self, Id, MAX_BATCH, Message, Notification, Request};
 use mcp::{Revision, RpcError};
 use serde_json::value::RawValue;
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::time::Duration;
 use tokio::time::Instant;
 
 /// Subscriptions of a session that are restored.
@@ -20,8 +21,12 @@ const INITIALIZED: &str = "notifications/initialized";
 /// What becomes of a client's line.
 #[derive(Debug, PartialEq)]
 pub(super) enum Verdict {
-    /// It goes to the backend.
+    /// It goes to the backend, and is remembered here.
     Forward(Bytes),
+    /// It goes to the backend. Without one it waits for it, see [`Table::hold`].
+    Pass(Bytes),
+    /// It goes to the backend that is there; it means nothing to the next.
+    Now(Bytes),
     /// It is answered here.
     Answer(Bytes),
 }
@@ -39,6 +44,8 @@ struct Entry {
 enum Kind {
     Plain,
     Initialize,
+    /// Nothing that could be answered here: it waits for a backend.
+    Held,
     /// With whether it was acknowledged.
     Listen(bool),
     /// A request that changes the session if it succeeds.
@@ -69,6 +76,8 @@ pub(super) struct Table {
     size: usize,
     max_size: usize,
     session: Option<Session>,
+    /// What follows an `initialize` that has no answer yet.
+    early: Option<Bytes>,
     /// Ids of requests that the front made itself: their answers are nobody's.
     own: HashSet<Id>,
     /// Names calls, unlike any other front's.
@@ -87,6 +96,7 @@ impl Table {
             size: 0,
             max_size,
             session: None,
+            early: None,
             own: HashSet::new(),
             name,
             names: 0,
@@ -96,7 +106,7 @@ impl Table {
 
     /// Whether one more request can be remembered.
     pub fn has_room(&self) -> bool {
-        self.by_id.len() < MAX_PENDING && self.size < self.max_size
+        self.by_id.len().max(self.entries.len()) < MAX_PENDING && self.size < self.max_size
     }
 
     /// Whether somebody waits for an answer that is to come; a listen stream doesn't.
@@ -109,9 +119,14 @@ impl Table {
         match message::parse(&line, &self.limits) {
             Ok(Message::Request(request)) => self.request(line, &request, now),
             Ok(Message::Notification(notification)) => self.notification(line, &notification),
-            Ok(Message::Response(_)) => Verdict::Forward(line),
+            Ok(Message::Response(_)) => Verdict::Now(line),
             Err(_) => self.batch(line, now),
         }
+    }
+
+    /// Keeps a line that is to be passed until there is a backend, in its place among the requests.
+    pub fn hold(&mut self, line: Bytes, now: Instant) {
+        self.enter(Entry { line, ids: Vec::new(), kind: Kind::Held, since: now, progress: None });
     }
 
     fn request(&mut self, line: Bytes, request: &Request, now: Instant) -> Verdict {
@@ -152,11 +167,10 @@ impl Table {
         self.entries.insert(self.count, entry);
     }
 
-    /// The call with its name in `_meta`; a client's own stays.
+    /// The call with its name in `_meta`. A client's own would be another front's, or no name: names are believed.
     fn named(&mut self, line: Bytes, params: Option<&RawObject>) -> Bytes {
         let Some(params) = params else { return line };
-        let broken =
-            params.get("_meta").is_some_and(|m| m.object().is_none_or(|m| m.get(META_CALL).is_some()));
+        let broken = params.get("_meta").is_some_and(|m| m.object().is_none());
         let Ok(root) = RawObject::parse(line.clone(), &self.limits) else { return line };
         if broken {
             return line;
@@ -176,15 +190,26 @@ impl Table {
                 {
                     self.take(&id);
                 }
+                return Verdict::Now(line);
             }
             INITIALIZED => {
                 if let Some(session) = &mut self.session {
                     session.initialized = Some(line.clone());
+                    return Verdict::Forward(line);
+                }
+                if self.is_opening() {
+                    self.early = Some(line.clone());
+                    return Verdict::Forward(line);
                 }
             }
             _ => {}
         }
-        Verdict::Forward(line)
+        Verdict::Pass(line)
+    }
+
+    /// Whether a session is being opened.
+    fn is_opening(&self) -> bool {
+        self.session.is_none() && self.entries.values().any(|e| matches!(e.kind, Kind::Initialize))
     }
 
     fn entry_of(&mut self, id: &Id) -> Option<&mut Entry> {
@@ -204,19 +229,33 @@ impl Table {
         Some(entry)
     }
 
-    /// A batch, where the session's revision has them. What is none is the backend's to refuse.
+    /// A batch, where the session's revision has them, or may have them once it is known. What is none is the backend's
+    /// to refuse.
     fn batch(&mut self, line: Bytes, now: Instant) -> Verdict {
-        let has_batches = self.session.as_ref().is_some_and(|s| s.revision == Some(Revision::V2025_03_26));
+        let has_batches = match &self.session {
+            Some(session) => session.has_batches(),
+            None => self.is_opening(),
+        };
         let apart = if has_batches { self.taken_apart(&line) } else { None };
-        let Some((ids, line)) = apart else { return Verdict::Forward(line) };
+        let Some((ids, line)) = apart else { return Verdict::Pass(line) };
         if ids.iter().any(|id| self.by_id.contains_key(id)) {
             return Verdict::Answer(used().to_message(None));
         }
-        if !ids.is_empty() {
-            let entry = Entry { line: line.clone(), ids, kind: Kind::Plain, since: now, progress: None };
-            self.enter(entry);
+        if ids.is_empty() {
+            return Verdict::Pass(line);
         }
+        let entry = Entry { line: line.clone(), ids, kind: Kind::Plain, since: now, progress: None };
+        self.enter(entry);
         Verdict::Forward(line)
+    }
+
+    /// Batches that came while it was not known that the session has none: they are refused without a name.
+    fn forget_batches(&mut self) {
+        let batches = self.entries.values().filter(|e| e.line.trim_ascii_start().starts_with(b"["));
+        let refused: Vec<Id> = batches.flat_map(|e| e.ids.iter().cloned()).collect();
+        for id in &refused {
+            self.take(id);
+        }
     }
 
     /// The ids of a batch's requests, and the batch with its calls named; `None` if it is refused as a whole.
@@ -280,12 +319,19 @@ impl Table {
             (Kind::Initialize, Some(result)) => {
                 let revision = result.object().and_then(|r| r.get("protocolVersion"));
                 let revision = revision.and_then(|v| v.as_string().and_then(|v| Revision::parse(&v)));
-                self.session = Some(Session {
-                    initialize: entry.line,
-                    initialized: None,
-                    revision,
-                    state: BTreeMap::new(),
-                });
+                let initialized = self.early.take();
+                let session =
+                    Session { initialize: entry.line, initialized, revision, state: BTreeMap::new() };
+                if !session.has_batches() {
+                    self.forget_batches();
+                }
+                self.session = Some(session);
+            }
+            (Kind::Initialize, None) => {
+                self.early = None;
+                if self.session.is_none() {
+                    self.forget_batches();
+                }
             }
             (Kind::State(state), Some(_)) => {
                 if let Some(session) = &mut self.session {
@@ -347,7 +393,17 @@ impl Table {
                 again(line, &mut out);
             }
         }
-        out.extend(self.entries.values().map(|e| self.owed(e)));
+        for entry in self.entries.values() {
+            out.push(self.owed(entry));
+            if matches!(entry.kind, Kind::Initialize) {
+                out.extend(self.early.clone());
+            }
+        }
+        // What is told once is told now.
+        let held = |e: &Entry| matches!(e.kind, Kind::Held);
+        let told: usize = self.entries.values().filter(|e| held(e)).map(|e| e.line.len()).sum();
+        self.size = self.size.saturating_sub(told);
+        self.entries.retain(|_, e| !held(e));
         out
     }
 
@@ -357,7 +413,7 @@ impl Table {
         let limits = Limits { depth: self.limits.depth + 1, ..self.limits.clone() };
         let all = Raw::parse(line.clone(), &limits).ok();
         let items = all.as_ref().and_then(|all| all.read::<Vec<&RawValue>>().ok());
-        let Some(items) = items else { return line.clone() };
+        let Some(items) = items.filter(|_| !entry.ids.is_empty()) else { return line.clone() };
         let owed = |item: &&str| match message::parse(&line.slice_ref(item.as_bytes()), &self.limits) {
             Ok(Message::Request(request)) => entry.ids.contains(&request.id),
             _ => false,
@@ -365,40 +421,13 @@ impl Table {
         let owed: Vec<&str> = items.iter().map(|item| item.get()).filter(owed).collect();
         format!("[{}]", owed.join(",")).into()
     }
-
-    /// Answers for requests that waited longer than this for a backend, counted from when it was lost at the earliest.
-    pub fn expire(&mut self, lost: Instant, now: Instant, limit: Duration) -> Vec<Bytes> {
-        self.fail(|e| now.duration_since(e.since.max(lost)) >= limit, &|| {
-            RpcError::internal(
-                "The process that holds the ledger has ended, and no other could be reached in its place. This request \
-                 may or may not have been carried out. Make it again with the same arguments: what was done then is \
-                 answered, not done again.",
-            )
-        })
-    }
-
-    /// Answers for all requests: the ledger failed.
-    pub fn fail_all(&mut self) -> Vec<Bytes> {
-        self.fail(|_| true, &|| {
-            RpcError::internal(
-                "The ledger failed, and this server ends. This request may or may not have been carried out. Start the \
-                 server again and make it again with the same arguments: what was done then is answered, not done again.",
-            )
-        })
-    }
-
-    fn fail(&mut self, which: impl Fn(&Entry) -> bool, why: &dyn Fn() -> RpcError) -> Vec<Bytes> {
-        let over: Vec<Id> =
-            self.entries.values().filter(|e| which(e)).flat_map(|e| e.ids.iter().cloned()).collect();
-        let answer = |id: &Id| {
-            self.take(id);
-            why().with_data(serde_json::json!({ "kind": "unavailable" })).to_message(Some(id))
-        };
-        over.iter().map(answer).collect()
-    }
 }
 
 impl Session {
+    fn has_batches(&self) -> bool {
+        self.revision == Some(Revision::V2025_03_26)
+    }
+
     fn change(&mut self, state: State, line: Bytes) {
         match state {
             State::Unsubscribed(uri) => {

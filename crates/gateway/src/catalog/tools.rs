@@ -2,12 +2,10 @@
 
 use super::{CatalogError, with_icons};
 use crate::arguments::{self, Schema, SchemaError};
-use crate::keys;
 use crate::requires::Requires;
 use crate::tool::{Body, ToolSettings, ToolSpec};
 use mcp::headers::HeaderParams;
 use mcp::json::{Raw, RawObject, quote};
-use mcp::meta::RequestMeta;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -110,17 +108,6 @@ impl Tools {
 }
 
 impl Entry {
-    /// Whether a call with these parameters has a key: one that its caller gave, one derived from its arguments, or a
-    /// malformed one, for which it will be refused.
-    #[must_use]
-    pub fn is_keyed(&self, meta: &RequestMeta, params: &RawObject) -> bool {
-        let arguments = params.get("arguments").and_then(|a| a.object());
-        let key_from = &self.settings.key_from;
-        let headers = http::HeaderMap::new();
-        let found = keys::find(&headers, meta, params, arguments.as_ref(), self.key_is_ours, key_from);
-        !matches!(found, Ok(None))
-    }
-
     /// Its object in `tools/list`.
     fn listing(&self) -> String {
         let s = &self.spec;

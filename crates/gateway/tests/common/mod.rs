@@ -186,7 +186,9 @@ impl World {
         let events = body.lines().filter_map(|l| l.strip_prefix("data:")).map(|d| d.trim().to_owned());
         let mut messages: Vec<Value> = events.filter_map(|d| serde_json::from_str(&d).ok()).collect();
         if messages.is_empty() {
-            messages.extend(serde_json::from_str::<Value>(body.trim()));
+            // An answer to a batch comes in chunks (RFC 9112, section 7.1), the array in one.
+            let array = body.lines().find(|l| l.starts_with('['));
+            messages.extend(serde_json::from_str::<Value>(array.unwrap_or(body.trim())));
         }
         Reply { status, head: head.to_owned(), messages }
     }

@@ -13,6 +13,7 @@ use http::{HeaderValue, StatusCode};
 use super::body::{Handover, Single, Stream};
 use super::channel::{Channel, First};
 use super::connection::Flushes;
+use super::streams::Place;
 use super::{Endpoint, Exchange, HttpConfig, Responder, Service, dispatch, legacy};
 use crate::constants::header;
 
@@ -59,13 +60,14 @@ pub(super) async fn begin<S: Service>(
     Begun::Running(channel)
 }
 
-/// Answers a request, by one JSON body or by a stream.
+/// Answers a request, by one JSON body or by a stream, which keeps `place`.
 pub(super) async fn answer<S: Service>(
     endpoint: &Endpoint<S>,
     exchange: Exchange,
     named: Option<Arc<str>>,
     events: bool,
     flushes: Option<Arc<Flushes>>,
+    place: Option<Place>,
 ) -> Response {
     let config = &endpoint.config;
     // Clients of the legacy era look for the error of a request in a response that succeeded.
@@ -95,7 +97,7 @@ pub(super) async fn answer<S: Service>(
             let body = Body::new(Single::new(last.message, handover));
             with_headers(body, status_of(last.status), JSON)
         }
-        First::Stream => streamed(config, channel, flushes),
+        First::Stream => streamed(config, channel, flushes, place),
     }
 }
 
@@ -110,8 +112,10 @@ pub(super) fn streamed(
     config: &HttpConfig,
     channel: Arc<Channel>,
     flushes: Option<Arc<Flushes>>,
+    place: Option<Place>,
 ) -> Response {
-    let body = Stream::new(channel, flushes, config.keep_alive, config.shutdown.clone(), config.drain);
+    let shutdown = config.shutdown.clone();
+    let body = Stream::new(channel, flushes, config.keep_alive, shutdown, config.drain, place);
     events(Body::new(body))
 }
 

@@ -13,6 +13,7 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use super::channel::{Channel, Next};
 use super::connection::Flushes;
+use super::streams::Place;
 use crate::sse;
 
 /// Reports the fate of an answer when its body is dropped: taken whole, it waits for the connection's next flush;
@@ -143,6 +144,8 @@ pub(super) struct Stream {
     every: Duration,
     keep_alive: Pin<Box<Sleep>>,
     shutdown: Shutdown,
+    /// Its place among the streams of change notifications, if it is one.
+    _place: Option<Place>,
     #[cfg(feature = "failpoints")]
     torn: Torn,
 }
@@ -160,6 +163,7 @@ impl Stream {
         every: Duration,
         shutdown: CancellationToken,
         drain: Duration,
+        place: Option<Place>,
     ) -> Stream {
         Stream {
             channel,
@@ -169,6 +173,7 @@ impl Stream {
             every,
             keep_alive: Box::pin(sleep(every)),
             shutdown: Shutdown::Awaited(Box::pin(shutdown.cancelled_owned()), drain),
+            _place: place,
             #[cfg(feature = "failpoints")]
             torn: Torn::default(),
         }

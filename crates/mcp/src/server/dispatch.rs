@@ -3,6 +3,7 @@
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::Poll;
 
 use bytes::Bytes;
@@ -10,12 +11,20 @@ use futures_util::FutureExt;
 use http::StatusCode;
 use tokio_util::task::TaskTracker;
 
-use super::{Exchange, Outcome, Service};
+use super::{Caller, Exchange, Outcome, Service};
 use crate::error::RpcError;
 
 /// What is answered where the service panicked before anything could have run.
 pub(super) fn failed() -> RpcError {
     RpcError::internal("Internal error: the server failed. Nothing ran.")
+}
+
+/// Who is asking.
+///
+/// # Errors
+/// -32603 if the service panics.
+pub(super) fn identity<S: Service>(service: &S, caller: &Caller) -> Result<Arc<str>, RpcError> {
+    catch_unwind(AssertUnwindSafe(|| service.identity(caller))).map_err(|_| failed())
 }
 
 /// The answer that the service has in memory, as a message.

@@ -13,7 +13,7 @@ use super::connection::{Connection, Flushes};
 use super::era::{self, Era};
 use super::intake::{Accepts, is_json, read};
 use super::refusal::{About, Refusal};
-use super::{Caller, Endpoint, Exchange, Service, Transport, http_legacy};
+use super::{Caller, Endpoint, Exchange, Service, Transport, dispatch, http_legacy, streams};
 use crate::constants::method;
 use crate::error::RpcError;
 use crate::json::Limits;
@@ -126,8 +126,14 @@ async fn serve<S: Service>(
         return Err(refuse(RpcError::refused(StatusCode::NOT_ACCEPTABLE, why)));
     }
     let (caller, flushes) = caller(parts, Revision::V2026_07_28);
+    let place = if request.method == method::LISTEN {
+        let identity = dispatch::identity(&*endpoint.service, &caller).map_err(refuse)?;
+        Some(endpoint.streams.enter(identity).ok_or_else(|| refuse(streams::too_many()))?)
+    } else {
+        None
+    };
     let exchange = Exchange { request, meta, caller };
-    Ok(answer(endpoint, exchange, None, accepts.events, flushes).await)
+    Ok(answer(endpoint, exchange, None, accepts.events, flushes, place).await)
 }
 
 /// Who is asking, and what tells whether the answer was written.

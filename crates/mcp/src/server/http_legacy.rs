@@ -17,7 +17,7 @@ use super::era::{self, Era};
 use super::handle::caller;
 use super::intake::Accepts;
 use super::refusal::{About, Refusal};
-use super::{Caller, Client, Endpoint, Outcome, Service, Subscription, legacy};
+use super::{Caller, Client, Endpoint, InBatch, Outcome, Service, Subscription, legacy};
 use crate::constants::{header, method};
 use crate::error::RpcError;
 use crate::json::Limits;
@@ -62,12 +62,17 @@ async fn known<S: Service>(
     about: &About,
 ) -> Result<(Visitor, Client), Refusal> {
     let visitor = Visitor::of(endpoint, parts, revision);
-    let visitor = visitor.map_err(|error| Refusal::from(error).about(about))?;
+    let mut visitor = visitor.map_err(|error| Refusal::from(error).about(about))?;
     let client = legacy::client(&*endpoint.service, &visitor.caller).await;
-    match client {
-        Ok(client) => Ok((visitor, client)),
-        Err(refusal) => Err(Refusal::of_client(refusal, about)),
+    let client = client.map_err(|refusal| Refusal::of_client(refusal, about))?;
+    // What names no revision is of its session's (spec 2025-11-25: Streamable HTTP, "Protocol Version Header").
+    let caller = &mut visitor.caller;
+    if let Some(agreed) = client.revision.filter(|r| r.is_legacy() && caller.session.is_some())
+        && !caller.headers.contains_key(header::PROTOCOL_VERSION)
+    {
+        caller.revision = agreed;
     }
+    Ok((visitor, client))
 }
 
 /// A request.
@@ -84,11 +89,12 @@ pub(super) async fn serve<S: Service>(
     let about = About::request(&request, revision);
     let (visitor, client) = known(endpoint, parts, revision, &about).await?;
     let Visitor { caller, flushes, named } = visitor;
+    let revision = caller.revision;
     if let Some(result) = legacy::own_answer(&request) {
         return Ok(own(&request, revision, &result.into()));
     }
     match legacy::exchange(request, caller, client) {
-        Ok(exchange) => Ok(answer(endpoint, exchange, named, events, flushes).await),
+        Ok(exchange) => Ok(answer(endpoint, exchange, named, events, flushes, None).await),
         Err(error) => Err(Refusal::from(RpcError { http_status: StatusCode::OK, ..error }).about(&about)),
     }
 }
@@ -200,6 +206,16 @@ async fn stream<S: Service>(
     }
     let (visitor, _) = known(endpoint, parts, revision, &About::other(revision)).await?;
     let config = &endpoint.config;
+    let revision = visitor.caller.revision;
+    let identity = dispatch::identity(&*endpoint.service, &visitor.caller)
+        .map_err(|error| Refusal::failed(error, false).about(&About::other(revision)))?;
+    let Some(place) = endpoint.streams.enter(identity) else {
+        // Official clients take this status as "no stream is offered", and go on without one.
+        let why =
+            "too many streams are open at the moment, so none is offered; requests are served as always";
+        let refusal = Refusal::of(StatusCode::METHOD_NOT_ALLOWED, why).with(ALLOW, "POST, DELETE");
+        return Err(refusal.about(&About::other(revision)));
+    };
     let channel = Arc::new(Channel::stream(revision, visitor.caller.transport, config.queue));
     let (service, feed) = (endpoint.service.clone(), Subscription::open(channel.clone(), None));
     let guard = EndIfPanicked(channel.clone());
@@ -210,7 +226,7 @@ async fn stream<S: Service>(
     if dispatch::start(&config.tasks, feeding).await.is_err() {
         return Err(Refusal::failed(dispatch::failed(), false).about(&About::other(revision)));
     }
-    Ok(streamed(config, channel, visitor.flushes))
+    Ok(streamed(config, channel, visitor.flushes, Some(place)))
 }
 
 /// Ends a stream whose feeding panicked, even if others still hold its subscription.
@@ -257,10 +273,17 @@ pub(super) async fn batch<S: Service>(
     let refuse = |error: RpcError| Refusal::from(error).about(&About::other(revision));
     let pieces = message::split_batch(body, limits).map_err(refuse)?;
     let (visitor, client) = known(endpoint, parts, revision, &About::other(revision)).await?;
-    let Visitor { caller, flushes, named } = visitor;
+    let Visitor { mut caller, flushes, named } = visitor;
+    if caller.revision != revision {
+        return Err(Refusal::from(message::batch_refused()).about(&About::other(caller.revision)));
+    }
+    let messages: Vec<_> = pieces.iter().map(|piece| message::parse(piece, limits)).collect();
+    let calls =
+        messages.iter().filter(|m| matches!(m, Ok(Message::Request(r)) if r.method == method::TOOLS_CALL));
+    caller.extensions.insert(InBatch { calls: calls.count() });
     let mut batch = Batch::default();
-    for piece in pieces {
-        let request = match message::parse(&piece, limits) {
+    for message in messages {
+        let request = match message {
             Ok(Message::Request(request)) => request,
             Ok(Message::Notification(notification)) => {
                 if let Err(error) = act(endpoint, caller.clone(), named.clone(), notification).await {

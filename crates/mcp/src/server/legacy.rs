@@ -83,7 +83,7 @@ pub(super) async fn client<S: Service>(service: &S, caller: &Caller) -> Result<C
 /// # Errors
 /// -32602 if the request's own `_meta` is mistyped.
 pub(super) fn exchange(request: Request, caller: Caller, client: Client) -> Result<Exchange, RpcError> {
-    let Client { info, capabilities, log_level } = client;
+    let Client { info, capabilities, log_level, revision: _ } = client;
     let meta = RequestMeta::legacy(&request, caller.revision, capabilities, info, log_level)?;
     Ok(Exchange { request, meta, caller })
 }
@@ -108,7 +108,13 @@ pub(super) fn key<S: Service>(
     session: Option<Arc<str>>,
     id: Id,
 ) -> Result<Key, RpcError> {
-    let identity = std::panic::AssertUnwindSafe(|| service.identity(caller));
-    let identity = std::panic::catch_unwind(identity).map_err(|_| super::dispatch::failed())?;
-    Ok(Key { identity, session, id })
+    Ok(Key { identity: super::dispatch::identity(service, caller)?, session, id })
+}
+
+/// The session of a request can't be looked up. Official clients give a connection up over a 503, and find an error in a
+/// response.
+pub(super) fn session_unavailable() -> RpcError {
+    RpcError::unavailable(
+        "Internal error: the session can't be looked up at the moment. Nothing ran; try again a little later.",
+    )
 }

@@ -20,6 +20,7 @@ mod refusal;
 mod responder;
 mod running;
 mod serve;
+mod streams;
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -115,6 +116,15 @@ pub struct Client {
     pub capabilities: Raw,
     /// Lowest level of log messages wanted.
     pub log_level: Option<LogLevel>,
+    /// The revision that its session was opened with. A message that names the session and no revision is of this one.
+    pub revision: Option<Revision>,
+}
+
+/// Put into the [`Caller::extensions`] of each message of a batch: what its HTTP headers say is said of all of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InBatch {
+    /// How many calls of tools the batch has.
+    pub calls: usize,
 }
 
 /// Why a session can't be used.
@@ -124,7 +134,7 @@ pub enum SessionRefusal {
     Unknown,
     /// No sessions are kept here, so none can be ended: HTTP 405.
     None,
-    /// It can't be looked up at the moment: HTTP 503.
+    /// It can't be looked up at the moment: -32603 for a request; HTTP 503 for what has no response of its own.
     Unavailable,
 }
 
@@ -184,7 +194,8 @@ pub trait Service: Send + Sync + 'static {
         std::future::ready(())
     }
 
-    /// Who is asking, in one word, so that one caller's cancellation never ends another's call.
+    /// Who is asking, in one word, so that one caller's cancellation never ends another's call, and one caller's open
+    /// streams don't take the room of all others.
     fn identity(&self, _caller: &Caller) -> Arc<str> {
         Arc::from("")
     }
@@ -192,7 +203,7 @@ pub trait Service: Send + Sync + 'static {
 
 impl Default for Client {
     fn default() -> Self {
-        Client { info: None, capabilities: RawObject::empty().raw(), log_level: None }
+        Client { info: None, capabilities: RawObject::empty().raw(), log_level: None, revision: None }
     }
 }
 
@@ -248,6 +259,11 @@ pub struct HttpConfig {
     pub large_result: usize,
     /// Notifications that may wait for a slow reader; a listen stream that falls further behind is ended.
     pub queue: usize,
+    /// Streams of change notifications (GET, `subscriptions/listen`) that may be open at a time; more are refused. Well
+    /// below [`ServeLimits::connections`], which also carry the requests.
+    pub max_streams: usize,
+    /// How many of them one caller may have open; see [`Service::identity`].
+    pub max_streams_each: usize,
     /// Which eras are served.
     pub eras: Eras,
     /// Which eras are served under certain `Host` names (lower case, without port) instead of `eras`.
@@ -279,6 +295,8 @@ impl Default for HttpConfig {
             keep_alive: Duration::from_secs(15),
             large_result: 1 << 20,
             queue: 64,
+            max_streams: 1024,
+            max_streams_each: 256,
             eras: Eras::Both,
             eras_by_host: Vec::new(),
             platform_sessions: false,
@@ -296,6 +314,7 @@ pub(crate) struct Endpoint<S> {
     service: Arc<S>,
     /// Legacy calls, which their clients cancel by name.
     running: running::Running,
+    streams: Arc<streams::Streams>,
 }
 
 /// The endpoint as a router, to be mounted beside others and served by [`serve`] (or any other server of axum
@@ -315,7 +334,9 @@ pub fn router<S: Service>(config: HttpConfig, service: Arc<S>) -> Result<Router,
     }
     let hosts = HostPolicy::new(config.port, &config.allowed_hosts, &config.allowed_origins);
     let path = config.path.clone();
-    let endpoint = Arc::new(Endpoint { config, hosts, service, running: running::Running::default() });
+    let streams = streams::Streams::new(config.max_streams, config.max_streams_each);
+    let endpoint =
+        Arc::new(Endpoint { config, hosts, service, running: running::Running::default(), streams });
     let route = any(move |request: axum::extract::Request| handle::handle(endpoint.clone(), request));
     Ok(Router::new().route(&path, route))
 }

@@ -123,6 +123,9 @@ impl Refusal {
         match refusal {
             // Only a DELETE asks for sessions to be kept at all.
             legacy::Refusal::Session(SessionRefusal::None) => SessionRefusal::Unknown.into(),
+            legacy::Refusal::Session(SessionRefusal::Unavailable) if about.id.is_some() => {
+                legacy::session_unavailable().into()
+            }
             legacy::Refusal::Session(refusal) => refusal.into(),
             legacy::Refusal::Error(error) => Refusal::failed(error, about.id.is_some()),
         }

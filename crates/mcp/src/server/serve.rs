@@ -146,3 +146,18 @@ async fn connection(
         tracing::debug!(error = %e, "a connection ended early");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::ServeLimits;
+
+    #[test]
+    fn idle_connections_are_kept_for_a_minute_and_more() {
+        let limits = ServeLimits::default();
+        assert!(limits.idle >= std::time::Duration::from_secs(60), "{:?}", limits.idle);
+        let streams = crate::server::HttpConfig::default();
+        assert!(
+            streams.max_streams <= limits.connections / 4 && streams.max_streams_each <= streams.max_streams
+        );
+    }
+}

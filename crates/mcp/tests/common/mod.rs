@@ -10,8 +10,8 @@ use mcp::json::Limits;
 use mcp::message::Notification;
 use mcp::meta::LogLevel;
 use mcp::server::{
-    Caller, Client, Delivery, Exchange, HttpConfig, Opened, Opening, Outcome, Responder, ServeLimits,
-    Service, SessionRefusal, Subscription, WireResult, router, serve,
+    Caller, Client, Delivery, Exchange, HttpConfig, InBatch, Opened, Opening, Outcome, Responder,
+    ServeLimits, Service, SessionRefusal, Subscription, WireResult, router, serve,
 };
 use mcp::{Raw, RawObject, RpcError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -113,6 +113,11 @@ impl Service for Moods {
                     "level": meta.log_level().map(LogLevel::as_str),
                     "token": meta.progress_token(),
                 });
+                Some(WireResult::legacy(&raw(&result.to_string()), &[]).unwrap().into())
+            }
+            "test/batched" => {
+                let calls = exchange.caller.extensions.get::<InBatch>().map(|b| b.calls);
+                let result = serde_json::json!({ "calls": calls });
                 Some(WireResult::legacy(&raw(&result.to_string()), &[]).unwrap().into())
             }
             "test/known" => Some(RpcError::application(7001, "some_kind", "No.").into()),
@@ -228,6 +233,7 @@ impl Service for Moods {
         if caller.session.is_some() {
             client.capabilities = raw(r#"{"roots":{}}"#);
             client.log_level = Some(LogLevel::Error);
+            client.revision = mcp::Revision::parse(&said(caller, "x-agreed"));
         }
         Ok(client)
     }

@@ -116,6 +116,7 @@ pub(super) fn integration(
         home,
         auth,
         rotates,
+        any_port: false,
         methods,
     })
 }

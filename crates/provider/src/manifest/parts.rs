@@ -145,20 +145,36 @@ pub(super) fn path_template(path: &str) -> Result<Template, String> {
         );
     }
     let template = Template::path(path)?;
-    for piece in &template.0 {
-        if let Piece::Text(t) = piece
-            && let Some(c) =
-                t.chars().find(|c| !(c.is_ascii_alphanumeric() || "/-._~!$&'()*+,;=:@%".contains(*c)))
-        {
-            return Err(format!(
-                "the path has {c:?}, which a URL's path can't carry as it is; percent-encode it"
-            ));
-        }
-    }
+    path_text(&template)?;
     if path.split('/').any(|s| s == "." || s == "..") {
         return Err("the path has a `.` or `..` segment".into());
     }
     Ok(template)
+}
+
+/// Whether the text of a path can stand in a URL as it is. An encoded dot is a dot to whoever normalises the URL, and
+/// might climb out of its place.
+fn path_text(template: &Template) -> Result<(), String> {
+    for piece in &template.0 {
+        let Piece::Text(t) = piece else { continue };
+        let unfit = |c: &char| !(c.is_ascii_alphanumeric() || "/-._~!$&'()*+,;=:@%".contains(*c));
+        if let Some(c) = t.chars().find(unfit) {
+            return Err(format!(
+                "the path has {c:?}, which a URL's path can't carry as it is; percent-encode it"
+            ));
+        }
+        for after in t.split('%').skip(1) {
+            match after.get(..2) {
+                Some(dot) if dot.eq_ignore_ascii_case("2e") => {
+                    return Err("the path has an encoded dot (%2e); write the dot itself".into());
+                }
+                Some(code) if code.bytes().all(|b| b.is_ascii_hexdigit()) => {}
+                // Else an argument behind it could finish the escape.
+                _ => return Err("the path has a % that begins no escape; write %25".into()),
+            }
+        }
+    }
+    Ok(())
 }
 
 pub(super) fn places(
@@ -312,6 +328,7 @@ pub(super) fn lookup(raw: &RawLookup, own: &Template, verb: &http::Method) -> Re
         Some(Piece::Text(t)) if t.starts_with('/') && !t.contains(['?', '#']) => {}
         _ => return wrong("lookup", "a look-up's path must begin with a slash and end before any `?`"),
     }
+    path_text(&path).map_err(|e| ("lookup", e))?;
     let fill = |table: &Table<String>| -> Result<Vec<(String, Template)>, Wrong> {
         table.0.iter().map(|(n, t)| Ok((n.clone(), Template::value(t).map_err(|e| ("lookup", e))?))).collect()
     };

@@ -21,8 +21,11 @@ async fn accept(listener: &UnixListener) -> BufReader<UnixStream> {
     let (stream, _) =
         tokio::time::timeout(Duration::from_secs(10), listener.accept()).await.unwrap().unwrap();
     let mut stream = BufReader::new(stream);
-    assert_eq!(line(&mut stream).await, json!({ "counterfoil": 1 }));
-    stream.write_all(b"{\"counterfoil\":1,\"ok\":true}\n").await.unwrap();
+    let terms = json!({ "counterfoil": 1, "auth": "none", "mode": "sandbox", "name": "counterfoil" });
+    let mut said = line(&mut stream).await;
+    assert_eq!(said, terms);
+    said["ok"] = json!(true);
+    stream.write_all(format!("{said}\n").as_bytes()).await.unwrap();
     stream
 }
 
@@ -82,8 +85,13 @@ async fn what_is_no_counterfoil_is_refused_at_the_start() {
         ("{\"hello\":1}\n", "of another version"),
         ("{\"counterfoil\":2,\"ok\":true}\n", "of another version"),
         ("{\"counterfoil\":1,\"ok\":false,\"error\":\"no\"}\n", "no"),
+        ("{\"counterfoil\":1,\"ok\":true}\n", "of another version"),
+        (
+            "{\"counterfoil\":1,\"ok\":true,\"auth\":\"none\",\"mode\":\"live\",\"name\":\"sandbox\"}\n",
+            "[server] mode = \"live\", and this one \"sandbox\"",
+        ),
     ] {
-        let (_near, far) = tokio::io::duplex(4096);
+        let (near, far) = tokio::io::duplex(4096);
         let (reader, writer) = tokio::io::split(far);
         let (_tell, reload) = mpsc::channel(1);
         let load = || Ok(Config::sandbox("unused".as_ref()));
@@ -94,8 +102,56 @@ async fn what_is_no_counterfoil_is_refused_at_the_start() {
             stream.write_all(says.as_bytes()).await.unwrap();
             stream
         };
+        let mut near = BufReader::new(near);
+        ask(&mut near, 7).await;
         let (ended, _stream) = tokio::join!(front, other);
         let refused = ended.unwrap_err();
         assert!(refused.is_configuration() && refused.to_string().contains(expected), "{refused}");
+        // Who asked already is told.
+        let told = line(&mut near).await;
+        assert_eq!((&told["id"], &told["error"]["data"]["kind"]), (&json!(7), &json!("unavailable")));
     }
+}
+
+/// A front with a client whose pipe holds a few bytes only, and a backend that is played.
+#[tokio::test]
+async fn what_the_backend_has_said_by_the_end_reaches_the_client() {
+    let dir = tempfile::tempdir().unwrap();
+    let listener = UnixListener::bind(dir.path().join("mcp.sock")).unwrap();
+    let (near, far) = tokio::io::duplex(256);
+    let (reader, writer) = tokio::io::split(far);
+    let (_tell, reload) = mpsc::channel(1);
+    let load = || Ok(Config::sandbox("unused".as_ref()));
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let stop_it = async { drop(stopped.await) };
+    let client = Client { reader, writer, stop: stop_it, reload, load };
+    let front = pump(reach(Config::sandbox(dir.path())), client, UNREACHED);
+    let host = async {
+        let mut near = BufReader::new(near);
+        let mut backend = accept(&listener).await;
+        for id in 0..60 {
+            ask(&mut near, id).await;
+            assert_eq!(line(&mut backend).await["id"], id);
+        }
+        // The client takes none of it until it is stopped: more than the front and the pipes in it hold.
+        for id in 0..60 {
+            backend
+                .write_all(format!("{}\n", json!({ "jsonrpc": "2.0", "id": id, "result": {} })).as_bytes())
+                .await
+                .unwrap();
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        stop.send(()).unwrap();
+        for id in 0..60 {
+            assert_eq!(line(&mut near).await["id"], id);
+        }
+        // The backend learns of it while it can still answer.
+        let mut rest = String::new();
+        assert_eq!(backend.read_line(&mut rest).await.unwrap(), 0, "{rest}");
+        backend.write_all(b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/last\"}\n").await.unwrap();
+        drop(backend);
+        assert_eq!(line(&mut near).await["method"], "notifications/last");
+    };
+    let (ended, ()) = tokio::join!(front, host);
+    ended.unwrap();
 }

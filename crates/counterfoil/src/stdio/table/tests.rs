@@ -2,6 +2,7 @@
 
 use super::*;
 use serde_json::{Value, json};
+use std::time::Duration;
 
 const META: &str = "io.modelcontextprotocol/protocolVersion";
 
@@ -28,7 +29,7 @@ fn note(method: &str, params: Value) -> Bytes {
 /// What goes to the backend.
 fn ask(table: &mut Table, line: Bytes) -> Bytes {
     match table.asked(line, Instant::now()) {
-        Verdict::Forward(line) => line,
+        Verdict::Forward(line) | Verdict::Pass(line) | Verdict::Now(line) => line,
         Verdict::Answer(answer) => panic!("{answer:?}"),
     }
 }
@@ -88,12 +89,16 @@ fn calls_are_named_each_by_itself_and_nothing_else_changes() {
     assert_eq!(std::str::from_utf8(&named).unwrap(), text.replace(r#""_meta":{"a":"b"}"#, &with));
     let other = ask(&mut t, request(2, "tools/call", json!({ "name": "x" })));
     assert_ne!(read(&other)["params"]["_meta"][META_CALL], name);
+    // Two calls of a client are never one, whatever it calls them.
+    let own = json!({ "name": "x", "_meta": { META_CALL: "own" } });
+    let names = [3, 4].map(|id| {
+        let named = read(&ask(&mut t, request(id, "tools/call", own.clone())));
+        named["params"]["_meta"][META_CALL].as_str().unwrap().to_owned()
+    });
+    assert!(names[0] != names[1] && names.iter().all(|n| n.starts_with("front-")), "{names:?}");
     // What can't be named goes as it is: it is the backend's to refuse.
-    for params in [json!({ "name": "x", "_meta": 7 }), json!({ "name": "x", "_meta": { META_CALL: "own" } })]
-    {
-        let line = request(format!("{params}"), "tools/call", params);
-        assert_eq!(ask(&mut t, line.clone()), line);
-    }
+    let line = request(5, "tools/call", json!({ "name": "x", "_meta": 7 }));
+    assert_eq!(ask(&mut t, line.clone()), line);
 }
 
 #[test]
@@ -219,9 +224,18 @@ fn what_waits_too_long_is_answered() {
     assert_eq!(told.len(), 1);
     let told = read(&told[0]);
     assert_eq!((&told["id"], &told["error"]["data"]["kind"]), (&json!(1), &json!("unavailable")));
-    assert!(told["error"]["message"].as_str().unwrap().contains("same arguments"));
+    // Only a key makes sure that it is the same call: without one a twin may be history, or every call new.
+    let safe = |told: &Value| {
+        let text = told["error"]["message"].as_str().unwrap();
+        assert!(text.contains("may or may not have been carried out. "), "{text}");
+        assert!(text.contains("Look before") && text.contains("idempotency key"), "{text}");
+        assert!(!text.contains("same arguments"), "{text}");
+    };
+    safe(&told);
     assert_eq!(t.resume().len(), 1);
-    assert_eq!(t.fail_all().len(), 1);
+    let failed = t.fail_all();
+    assert_eq!(failed.len(), 1);
+    safe(&read(&failed[0]));
     assert!(t.resume().is_empty() && t.has_room());
 }
 
@@ -240,4 +254,74 @@ fn room_is_bounded_in_requests_and_bytes() {
     assert!(!t.has_room());
     t.said(&answer(1, json!({})));
     assert!(t.has_room());
+}
+
+#[test]
+fn what_waits_for_a_backend_is_told_once_and_in_its_place() {
+    let mut t = table();
+    let now = Instant::now();
+    let keep = |t: &mut Table, line: Bytes| match t.asked(line, now) {
+        Verdict::Pass(line) => t.hold(line, now),
+        Verdict::Forward(_) | Verdict::Now(_) => {}
+        Verdict::Answer(answer) => panic!("{answer:?}"),
+    };
+    let broken = Bytes::from_static(b"broken");
+    let opening = request("i", "initialize", json!({ "protocolVersion": "2025-03-26" }));
+    let initialized = note("notifications/initialized", json!({}));
+    let changed = note("notifications/roots/list_changed", json!({}));
+    let batch = line(&json!([{ "jsonrpc": "2.0", "id": 2, "method": "tools/list" }]));
+    keep(&mut t, broken.clone());
+    keep(&mut t, opening.clone());
+    keep(&mut t, initialized.clone());
+    keep(&mut t, batch.clone());
+    keep(&mut t, changed.clone());
+    // They are for a backend that is gone.
+    keep(&mut t, answer(9, json!({})));
+    keep(&mut t, note("notifications/cancelled", json!({ "requestId": 7 })));
+    assert!(t.is_owed());
+    let expected = [broken, opening, initialized.clone(), batch.clone(), changed];
+    assert_eq!(t.resume(), expected);
+    assert_eq!(t.resume(), expected[1..4]);
+    assert!(t.said(&answer("i", json!({ "protocolVersion": "2025-03-26" }))));
+    let again = t.resume();
+    assert_eq!((again.len(), &again[1], &again[2]), (3, &initialized, &batch));
+    assert!(t.said(&line(&json!([{ "jsonrpc": "2.0", "id": 2, "result": {} }]))));
+    assert!(!t.is_owed() && t.size == 0);
+}
+
+#[test]
+fn a_batch_of_a_session_that_has_none_is_the_backends_to_refuse() {
+    for said in [
+        answer("i", json!({ "protocolVersion": "2025-06-18" })),
+        line(&json!({ "jsonrpc": "2.0", "id": "i", "error": { "code": -32602, "message": "" } })),
+    ] {
+        let mut t = table();
+        ask(&mut t, request("i", "initialize", json!({ "protocolVersion": "2025-03-26" })));
+        ask(&mut t, line(&json!([{ "jsonrpc": "2.0", "id": 2, "method": "tools/list" }])));
+        assert!(t.said(&said));
+        assert!(!t.is_owed() && t.size == 0);
+    }
+}
+
+#[test]
+fn lines_that_are_no_requests_take_room_too() {
+    let mut t = table();
+    for _ in 0..MAX_PENDING {
+        assert!(t.has_room());
+        t.hold(Bytes::from_static(b"x"), Instant::now());
+    }
+    assert!(!t.has_room());
+    assert_eq!(t.resume().len(), MAX_PENDING);
+    assert!(t.has_room());
+}
+
+#[test]
+fn a_start_that_fails_says_that_nothing_happened() {
+    let mut t = table();
+    ask(&mut t, request(1, "tools/call", json!({ "name": "x" })));
+    let told = t.fail_start();
+    let told = read(&told[0]);
+    assert_eq!((&told["id"], &told["error"]["data"]["kind"]), (&json!(1), &json!("unavailable")));
+    assert!(told["error"]["message"].as_str().unwrap().contains("nothing was carried out"), "{told}");
+    assert!(t.fail_start().is_empty());
 }

@@ -203,10 +203,7 @@ fn torn_down(id: &Id) -> Bytes {
 fn refused(refusal: Refusal) -> RpcError {
     match refusal {
         Refusal::Error(error) => error,
-        Refusal::Session(SessionRefusal::Unavailable) => RpcError::refused(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "the session can't be looked up at the moment; try again a little later",
-        ),
+        Refusal::Session(SessionRefusal::Unavailable) => legacy::session_unavailable(),
         Refusal::Session(SessionRefusal::Unknown | SessionRefusal::None) => RpcError::refused(
             StatusCode::NOT_FOUND,
             "this connection's session has ended; open another connection and initialize",
