@@ -1,11 +1,14 @@
 //! How many operations a second the store opens and closes: two durable writes each, by 1, 16 and 64 callers,
-//! each waiting for its answer before the next write. Beside it, the same statements in a bare loop on one
-//! connection, with as many operations in a transaction: what SQLite itself can do here, without callers,
-//! hand-over, answers or bookkeeping.
+//! each waiting for its answer before the next write. Beside it the floor: the same statements with the same values,
+//! bound and made ready before, in a bare loop on one connection in transactions of as many writes as the store had in
+//! its own. That is what SQLite and the disk can do here without callers, hand-over, answers or bookkeeping.
 //!
-//! `cargo run --release -p counterfoil-ledger-sqlite --example commit_rate [SECONDS] [DIRECTORY]`
+//! `cargo run --release -p counterfoil-ledger-sqlite --example commit_rate -- [--callers N] [--operations N] [--pairs N]
+//! [--dir DIRECTORY] [--json]`
 //!
-//! Only figures of an optimised build on an idle machine and the real disk mean anything.
+//! Both sides take the same number of prepared operations; the pairs are taken one right after the other, each on a new
+//! database, and the middle one of their ratios counts. Only figures of an optimised build on an idle machine and the
+//! real disk mean anything.
 
 #![allow(clippy::unwrap_used)]
 
@@ -17,9 +20,10 @@ use ledger::words::{EffectKey, Epoch, Key, OperationId, Scope, Time};
 use ledger::{
     Env, Event, Fingerprint, Intent, Operation, OperationPolicy, Recovery, Strategy, SystemEnv, decide,
 };
-use std::path::Path;
+use rusqlite::{Connection, OptionalExtension, params};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// One operation's two writes: 512 bytes of intent, 128 of receipt, 1 KiB of result.
 fn operation(epoch: Epoch, now: Time) -> (Write, Write) {
@@ -68,107 +72,229 @@ fn operation(epoch: Epoch, now: Time) -> (Write, Write) {
     )
 }
 
-async fn through_the_store(path: &Path, callers: usize, time: Duration) -> (f64, f64) {
+/// Opens a store; its time and epoch are those of what is written into it.
+fn store(path: &Path) -> Arc<SqliteStore> {
     let config = Config { ballast: 0, ..Config::new(path, "bench") };
-    let store = SqliteStore::open(config, Arc::new(SystemEnv), Arc::new(|why| panic!("{why}"))).unwrap();
+    SqliteStore::open(config, Arc::new(SystemEnv), Arc::new(|why| panic!("{why}"))).unwrap()
+}
+
+/// Operations a second, and writes in a transaction.
+async fn through_the_store(path: &Path, callers: usize, operations: usize) -> (f64, f64) {
+    let store = store(path);
+    let each = operations.div_ceil(callers);
+    let (epoch, now) = (store.epoch(), store.now());
+    let work: Vec<Vec<_>> =
+        (0..callers).map(|_| (0..each).map(|_| operation(epoch, now)).collect()).collect();
     let begun = Instant::now();
-    let tasks: Vec<_> = (0..callers)
-        .map(|_| {
+    let tasks: Vec<_> = work
+        .into_iter()
+        .map(|mine| {
             let store = store.clone();
             tokio::spawn(async move {
-                let mut done = 0_u32;
-                while begun.elapsed() < time {
-                    let (create, update) = operation(store.epoch(), store.now());
+                for (create, update) in mine {
                     assert_eq!(store.write(create).await.unwrap(), Committed::Done);
                     assert_eq!(store.write(update).await.unwrap(), Committed::Done);
-                    done += 1;
                 }
-                done
             })
         })
         .collect();
-    let mut done = 0;
     for t in tasks {
-        done += t.await.unwrap();
+        t.await.unwrap();
     }
     let took = begun.elapsed().as_secs_f64();
     let figures = store.stats();
     store.close().await.unwrap();
-    (f64::from(done) / took, figures.writes as f64 / figures.commits as f64)
+    ((each * callers) as f64 / took, figures.writes as f64 / figures.commits as f64)
 }
 
-/// The same rows in the same tables, `batch` openings or closings to a transaction.
-fn bare(path: &Path, batch: usize, time: Duration) -> f64 {
-    let db = rusqlite::Connection::open(path).unwrap();
-    db.execute_batch("PRAGMA synchronous = FULL; PRAGMA cache_size = -65536; PRAGMA temp_store = MEMORY")
-        .unwrap();
-    let blobs = |seq: i64, blobs: &[Blob]| {
-        for Blob { kind, data } in blobs {
-            let mut add =
-                db.prepare_cached("INSERT INTO op_blob (op_seq, kind, data) VALUES (?1, ?2, ?3)").unwrap();
-            add.execute(rusqlite::params![seq, BlobKind::code(*kind), data]).unwrap();
+/// What is bound in the statements of one write.
+struct Row {
+    id: [u8; 16],
+    key: [u8; 16],
+    slot: [u8; 16],
+    principal: String,
+    tool: String,
+    deadline: i64,
+    version: i64,
+    record: String,
+    blobs: Vec<Blob>,
+}
+
+impl Row {
+    fn of(write: Write) -> Row {
+        let (Write::Create { operation: op, blobs, .. } | Write::Update { operation: op, blobs, .. }) = write;
+        Row {
+            id: op.id.0.to_be_bytes(),
+            key: ledger::store::key_hash_of(&op).unwrap().0,
+            slot: ledger::store::slot_hash_of(&op).0,
+            principal: op.scope.principal.to_string(),
+            tool: op.scope.tool.to_string(),
+            deadline: op.deadline.0,
+            version: i64::try_from(op.version).unwrap(),
+            record: serde_json::to_string(&op).unwrap(),
+            blobs,
         }
-    };
-    let (begun, mut done) = (Instant::now(), 0_u32);
-    while begun.elapsed() < time {
-        let pairs: Vec<_> = (0..batch).map(|_| operation(Epoch(1), Time(1_800_000_000_000))).collect();
-        let mut seqs = Vec::new();
-        db.execute_batch("BEGIN IMMEDIATE").unwrap();
-        for (create, _) in &pairs {
-            let (op, Write::Create { blobs: payloads, .. }) = (create.operation(), create) else {
-                unreachable!()
-            };
-            let sql = "INSERT INTO op (id, key_hash, slot_hash, principal, tool, state, delivery, version, stamp, owner_epoch,
-                caller_epoch, attention, record) VALUES (?1, ?2, ?3, ?4, ?5, 2, 1, 1, 0, 1, 1, ?6, ?7)";
-            let (key, slot) = (ledger::store::key_hash_of(op).unwrap().0, ledger::store::slot_hash_of(op).0);
-            let record = serde_json::to_string(op).unwrap();
-            let row = rusqlite::params![
-                op.id.0.to_be_bytes(),
-                key,
-                slot,
-                op.scope.principal,
-                op.scope.tool,
-                op.deadline.0,
-                record
-            ];
-            db.prepare_cached(sql).unwrap().execute(row).unwrap();
-            let seq = db.last_insert_rowid();
-            db.prepare_cached("INSERT INTO slot VALUES (?1, ?2)")
-                .unwrap()
-                .execute(rusqlite::params![slot, seq])
-                .unwrap();
-            blobs(seq, payloads);
-            seqs.push(seq);
-        }
-        db.execute_batch("COMMIT; BEGIN IMMEDIATE").unwrap();
-        for ((_, update), seq) in pairs.iter().zip(seqs) {
-            let (op, Write::Update { blobs: payloads, .. }) = (update.operation(), update) else {
-                unreachable!()
-            };
-            let sql = "UPDATE op SET state = 4, delivery = 2, version = 2, owner_epoch = 0, attention = ?2, expires_at = ?2, record = ?3 WHERE seq = ?1";
-            let row = rusqlite::params![seq, op.deadline.0, serde_json::to_string(op).unwrap()];
-            db.prepare_cached(sql).unwrap().execute(row).unwrap();
-            blobs(seq, payloads);
-        }
-        db.execute_batch("COMMIT").unwrap();
-        done += u32::try_from(batch).unwrap();
     }
-    f64::from(done) / begun.elapsed().as_secs_f64()
+}
+
+fn there(db: &Connection, sql: &str, key: &[u8; 16]) -> bool {
+    db.prepare_cached(sql).unwrap().exists([key]).unwrap()
+}
+
+fn payloads(db: &Connection, seq: i64, blobs: &[Blob]) {
+    for Blob { kind, data } in blobs {
+        let sql = "INSERT INTO op_blob (op_seq, kind, data) VALUES (?1, ?2, ?3) ON CONFLICT (op_seq, kind) DO NOTHING";
+        db.prepare_cached(sql).unwrap().execute(params![seq, BlobKind::code(*kind), data]).unwrap();
+    }
+}
+
+/// The statements of a creation.
+fn create(db: &Connection, row: &Row) {
+    assert!(!there(db, "SELECT 1 FROM op WHERE id = ?1", &row.id));
+    assert!(!there(db, "SELECT 1 FROM op WHERE key_hash = ?1", &row.key));
+    assert!(!there(db, "SELECT 1 FROM tombstone WHERE key_hash = ?1", &row.key));
+    let sql = "SELECT op.id FROM slot JOIN op ON op.seq = slot.op_seq WHERE slot.slot_hash = ?1";
+    let holds: Option<[u8; 16]> =
+        db.prepare_cached(sql).unwrap().query_row([&row.slot], |r| r.get(0)).optional().unwrap();
+    assert_eq!(holds, None);
+    let sql = "INSERT INTO op (id, key_hash, slot_hash, principal, tool, state, delivery, version, stamp, owner_epoch,
+        caller_epoch, attention, expires_at, record) VALUES (?1, ?2, ?3, ?4, ?5, 2, 1, ?6, 0, 1, 1, ?7, NULL, ?8)";
+    let bound =
+        params![row.id, row.key, row.slot, row.principal, row.tool, row.version, row.deadline, row.record];
+    db.prepare_cached(sql).unwrap().execute(bound).unwrap();
+    let seq = db.last_insert_rowid();
+    let sql = "INSERT INTO slot (slot_hash, op_seq) VALUES (?1, ?2) ON CONFLICT (slot_hash) DO UPDATE SET op_seq = excluded.op_seq";
+    db.prepare_cached(sql).unwrap().execute(params![row.slot, seq]).unwrap();
+    payloads(db, seq, &row.blobs);
+}
+
+/// The statements of a closing.
+fn update(db: &Connection, row: &Row) {
+    let sql = "SELECT seq, version, stamp, state, delivery FROM op WHERE id = ?1";
+    let (seq, version): (i64, i64) = db
+        .prepare_cached(sql)
+        .unwrap()
+        .query_row([&row.id], |r| {
+            let _: (i64, i64, i64) = (r.get(2)?, r.get(3)?, r.get(4)?);
+            Ok((r.get(0)?, r.get(1)?))
+        })
+        .unwrap();
+    assert_eq!(version + 1, row.version);
+    let sql =
+        "UPDATE op SET state = 4, delivery = 2, version = ?2, stamp = 1, owner_epoch = 0, caller_epoch = 1,
+        attention = ?3, expires_at = ?3, record = ?4 WHERE seq = ?1";
+    db.prepare_cached(sql).unwrap().execute(params![seq, row.version, row.deadline, row.record]).unwrap();
+    payloads(db, seq, &row.blobs);
+}
+
+/// Operations a second of the same statements, `batch` of them to a transaction.
+fn bare(path: &Path, batch: usize, operations: usize) -> f64 {
+    let (epoch, now) = {
+        // Makes the tables.
+        let store = store(path);
+        (store.epoch(), store.now())
+    };
+    let db = Connection::open(path).unwrap();
+    // The writer's settings; it checkpoints after as many pages.
+    db.execute_batch(
+        "PRAGMA synchronous = FULL; PRAGMA fullfsync = ON; PRAGMA temp_store = MEMORY; PRAGMA cache_size = -65536;
+         PRAGMA foreign_keys = OFF;",
+    )
+    .unwrap();
+    for set in ["PRAGMA wal_autocheckpoint = 8192", "PRAGMA journal_size_limit = -1"] {
+        db.query_row(set, [], |_| Ok(())).unwrap();
+    }
+    db.set_prepared_statement_cache_capacity(64);
+    let counts: String = db.query_row("SELECT counts FROM meta", [], |r| r.get(0)).unwrap();
+    let rows: Vec<(Row, Row)> = (0..operations)
+        .map(|_| {
+            let (create, update) = operation(epoch, now);
+            (Row::of(create), Row::of(update))
+        })
+        .collect();
+    let sql = |sql: &str| db.prepare_cached(sql).unwrap().execute([]).unwrap();
+    let transaction = |writes: &dyn Fn()| {
+        sql("BEGIN IMMEDIATE");
+        writes();
+        let mark = "UPDATE meta SET high_water = ?1, clock_step = ?2, counts = ?3";
+        db.prepare_cached(mark).unwrap().execute(params![now.0, None::<i64>, counts]).unwrap();
+        sql("COMMIT");
+    };
+    let begun = Instant::now();
+    for batch in rows.chunks(batch) {
+        transaction(&|| batch.iter().for_each(|(row, _)| create(&db, row)));
+        transaction(&|| batch.iter().for_each(|(_, row)| update(&db, row)));
+    }
+    operations as f64 / begun.elapsed().as_secs_f64()
+}
+
+fn median(mut numbers: Vec<f64>) -> f64 {
+    numbers.sort_by(f64::total_cmp);
+    numbers[numbers.len() / 2]
+}
+
+struct Options {
+    callers: Vec<usize>,
+    operations: usize,
+    pairs: usize,
+    within: PathBuf,
+    json: bool,
+}
+
+fn options() -> Options {
+    let mut o = Options {
+        callers: vec![1, 16, 64],
+        operations: 8000,
+        pairs: 3,
+        within: std::env::temp_dir(),
+        json: false,
+    };
+    let mut args = std::env::args().skip(1);
+    while let Some(arg) = args.next() {
+        let mut next = || args.next().unwrap_or_else(|| panic!("{arg} needs a value"));
+        match arg.as_str() {
+            "--callers" => o.callers = vec![next().parse::<usize>().unwrap().clamp(1, 1024)],
+            "--operations" => o.operations = next().parse::<usize>().unwrap().clamp(64, 100_000),
+            "--pairs" => o.pairs = next().parse::<usize>().unwrap().clamp(1, 99),
+            "--dir" => o.within = next().into(),
+            "--json" => o.json = true,
+            _ => panic!("unknown: {arg}"),
+        }
+    }
+    o
 }
 
 fn main() {
-    let mut args = std::env::args().skip(1);
-    let time = Duration::from_secs(args.next().map_or(3, |s| s.parse().unwrap()));
-    let within = args.next().map_or_else(std::env::temp_dir, Into::into);
+    let o = options();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     if cfg!(debug_assertions) {
         println!("This is not an optimised build: these figures say little.");
     }
-    println!("{:>8} {:>14} {:>16} {:>14}", "callers", "operations/s", "writes a commit", "bare loop/s");
-    for callers in [1, 16, 64] {
-        let dir = tempfile::tempdir_in(&within).unwrap();
-        let path = dir.path().join("ledger.db");
-        let (rate, share) = runtime.block_on(through_the_store(&path, callers, time));
-        println!("{callers:>8} {rate:>14.0} {share:>16.1} {:>14.0}", bare(&path, callers, time));
+    println!(
+        "{:>8} {:>14} {:>16} {:>14} {:>8}",
+        "callers", "operations/s", "writes a commit", "bare loop/s", "ratio"
+    );
+    for callers in o.callers {
+        // A commit of one caller is a matter of the disk alone: fewer will do.
+        let operations = if callers == 1 { o.operations / 8 } else { o.operations };
+        let (mut ours, mut floor, mut ratios, mut shares) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        for _ in 0..o.pairs {
+            let dir = tempfile::tempdir_in(&o.within).unwrap();
+            let one =
+                runtime.block_on(through_the_store(&dir.path().join("a/ledger.db"), callers, operations));
+            let batch = (one.1.round() as usize).max(1);
+            let other = bare(&dir.path().join("b/ledger.db"), batch, operations);
+            ours.push(one.0);
+            shares.push(one.1);
+            floor.push(other);
+            ratios.push(one.0 / other);
+        }
+        let (rate, share, floor, ratio) = (median(ours), median(shares), median(floor), median(ratios));
+        println!("{callers:>8} {rate:>14.0} {share:>16.1} {floor:>14.0} {ratio:>8.2}");
+        if o.json {
+            println!(
+                "{{\"callers\":{callers},\"store_per_second\":{rate:.1},\"writes_a_commit\":{share:.2},\"bare_per_second\":{floor:.1},\"ratio\":{ratio:.4}}}"
+            );
+        }
     }
 }

@@ -21,6 +21,8 @@ mod clock;
 #[cfg(feature = "faults")]
 pub mod faults;
 mod files;
+#[cfg(feature = "planted")]
+pub mod planted;
 mod queue;
 mod read;
 mod record;
@@ -64,6 +66,12 @@ pub struct Config {
     pub restored: bool,
     /// Another clock than the system's, for tests.
     pub clock: Option<Arc<dyn Clock>>,
+    /// The registered VFS through which SQLite reaches its files, for tests; `None`: the system's.
+    #[cfg(feature = "faults")]
+    pub vfs: Option<String>,
+    /// Guards that are left out, for tests that have to notice it.
+    #[cfg(feature = "planted")]
+    pub planted: planted::Planted,
 }
 
 impl Config {
@@ -79,6 +87,10 @@ impl Config {
             restored: false,
             clock_margin: Millis::secs(60),
             clock: None,
+            #[cfg(feature = "faults")]
+            vfs: None,
+            #[cfg(feature = "planted")]
+            planted: planted::Planted::default(),
         }
     }
 }

@@ -44,6 +44,7 @@ pub(crate) enum Answer {
     Pruned { records: usize, tombstones: usize },
     Session(Option<Box<Session>>),
     SessionsGone(usize),
+    SessionsEnded(Vec<String>),
     Done,
 }
 

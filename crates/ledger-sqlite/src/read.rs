@@ -10,14 +10,13 @@ use ledger::store::{ApiKey, BlobKind, Found, Query, Session, StoreError, Tombsto
 use ledger::words::{Epoch, KeyHash, OperationId, SlotHash, Time};
 use rusqlite::{Connection, OptionalExtension as _, Row, ToSql, params};
 use std::collections::HashSet;
-use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
 /// Connections kept open for the next reader.
 const KEPT: usize = 8;
 
 pub(crate) struct Readers {
-    path: PathBuf,
+    place: schema::Place,
     idle: Mutex<Vec<Connection>>,
     /// Records that could not be read: each is reported once, and wants no attention any more.
     damaged: Mutex<HashSet<OperationId>>,
@@ -43,8 +42,8 @@ fn tombstone(text: &str) -> Result<Found, StoreError> {
 }
 
 impl Readers {
-    pub fn new(path: PathBuf) -> Readers {
-        Readers { path, idle: Mutex::default(), damaged: Mutex::default() }
+    pub fn new(place: schema::Place) -> Readers {
+        Readers { place, idle: Mutex::default(), damaged: Mutex::default() }
     }
 
     pub fn close(&self) {
@@ -55,7 +54,7 @@ impl Readers {
         let idle = || self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         let kept = idle().pop();
         let failed = |e: rusqlite::Error| StoreError::Unavailable(describe(&e));
-        let db = kept.map_or_else(|| schema::reader(&self.path), Ok).map_err(failed)?;
+        let db = kept.map_or_else(|| schema::reader(&self.place), Ok).map_err(failed)?;
         // A connection that failed is not used again.
         let done = read(&db).map_err(failed)?;
         let mut idle = idle();

@@ -14,7 +14,7 @@ use ledger::store::Identity;
 use ledger::words::{Epoch, Time};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior, params};
-use std::path::Path;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Marks the file (`PRAGMA application_id`): "CFL1".
@@ -97,11 +97,26 @@ pub(crate) struct Meta {
     pub counts: Counters,
 }
 
-fn open(path: &Path, flags: OpenFlags) -> rusqlite::Result<Connection> {
-    let db = Connection::open_with_flags(
-        path,
-        flags | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_EXRESCODE,
-    )?;
+/// Where the database is.
+#[derive(Clone)]
+pub(crate) struct Place {
+    pub path: PathBuf,
+    #[cfg(feature = "faults")]
+    pub vfs: Option<String>,
+}
+
+impl Place {
+    fn connect(&self, flags: OpenFlags) -> rusqlite::Result<Connection> {
+        #[cfg(feature = "faults")]
+        if let Some(vfs) = &self.vfs {
+            return Connection::open_with_flags_and_vfs(&self.path, flags, vfs.as_str());
+        }
+        Connection::open_with_flags(&self.path, flags)
+    }
+}
+
+fn open(place: &Place, flags: OpenFlags) -> rusqlite::Result<Connection> {
+    let db = place.connect(flags | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_EXRESCODE)?;
     db.busy_timeout(Duration::from_secs(5))?;
     // Nothing checkpoints but the writer, when it says so: least of all a connection closing after an error.
     db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
@@ -112,15 +127,15 @@ fn open(path: &Path, flags: OpenFlags) -> rusqlite::Result<Connection> {
 }
 
 /// A connection that can only read.
-pub(crate) fn reader(path: &Path) -> rusqlite::Result<Connection> {
-    let db = open(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+pub(crate) fn reader(place: &Place) -> rusqlite::Result<Connection> {
+    let db = open(place, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
     db.execute_batch("PRAGMA query_only = ON; PRAGMA temp_store = MEMORY; PRAGMA cache_size = -8192;")?;
     Ok(db)
 }
 
 /// The writer's connection, after checking that the file is ours and not newer than we are.
-pub(crate) fn writer(path: &Path) -> Result<Connection, OpenError> {
-    let db = open(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+pub(crate) fn writer(place: &Place) -> Result<Connection, OpenError> {
+    let db = open(place, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     let pragma = |name: &str| db.pragma_query_value(None, name, |r| r.get::<_, i64>(0)).map_err(foreign);
     let (application, version) = (pragma("application_id")?, pragma("user_version")?);
     let tables: i64 =
@@ -146,8 +161,13 @@ fn foreign(error: rusqlite::Error) -> OpenError {
 
 /// Settings of the writer; those that durability rests on are read back.
 fn configure(db: &Connection) -> Result<(), OpenError> {
-    let mode: String = db.query_row("PRAGMA journal_mode = WAL", [], |r| r.get(0))?;
-    if mode != "wal" {
+    {
+        // To its end: the change is committed after the row with the new mode was given, and that can fail.
+        let mut set = db.prepare("PRAGMA journal_mode = WAL")?;
+        let mut rows = set.query([])?;
+        while rows.next()?.is_some() {}
+    }
+    if db.pragma_query_value(None, "journal_mode", |r| r.get::<_, String>(0))? != "wal" {
         return Err(OpenError::Unsafe("write-ahead logging"));
     }
     db.execute_batch(

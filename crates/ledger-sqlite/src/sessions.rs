@@ -109,19 +109,33 @@ fn open(db: &Connection, s: &Session) -> Result<(Answered, bool)> {
         s.used_at.0
     ])?;
     let seq = db.last_insert_rowid();
-    let beyond = db
-        .prepare_cached(
-            "SELECT seq FROM session WHERE principal = ?1 AND seq <> ?2 ORDER BY used_at DESC, id DESC LIMIT -1 OFFSET ?3",
-        )?
-        .query_map(params![s.principal, seq, MAX_SESSIONS as i64 - 1], |r| r.get(0))?
-        .collect::<Result<Vec<i64>>>()?;
-    for old in beyond {
-        remove(db, old)?;
-    }
     for uri in &s.subscriptions {
         subscribe(db, seq, uri)?;
     }
-    Ok((Ok(Answer::Done), true))
+    Ok((Ok(Answer::SessionsEnded(make_room(db, &s.principal, seq)?)), true))
+}
+
+/// Ends what a principal has beyond its most, but never the session `new`: first what was never used, oldest first, then
+/// what was unused for longest. Gives their ids.
+fn make_room(db: &Connection, principal: &str, new: i64) -> Result<Vec<String>> {
+    let held: i64 = db
+        .prepare_cached("SELECT count(*) FROM session WHERE principal = ?1")?
+        .query_row([principal], |r| r.get(0))?;
+    let beyond = held - MAX_SESSIONS as i64;
+    if beyond <= 0 {
+        return Ok(Vec::new());
+    }
+    let old = db
+        .prepare_cached(
+            "SELECT seq, id FROM session WHERE principal = ?1 AND seq <> ?2
+             ORDER BY used_at <> opened_at, used_at, id LIMIT ?3",
+        )?
+        .query_map(params![principal, new, beyond], |r| Ok((r.get(0)?, r.get(1)?)))?
+        .collect::<Result<Vec<(i64, String)>>>()?;
+    for (seq, _) in &old {
+        remove(db, *seq)?;
+    }
+    Ok(old.into_iter().map(|(_, id)| id).collect())
 }
 
 fn subscribe(db: &Connection, seq: i64, uri: &str) -> Result<usize> {

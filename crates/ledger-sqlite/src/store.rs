@@ -100,9 +100,12 @@ pub struct SqliteStore {
 /// Opens the database and makes this start's epoch durable.
 fn boot(
     config: &Config,
+    place: &schema::Place,
     env: &Arc<dyn Env>,
 ) -> Result<(Connection, schema::Meta, Epoch, LedgerClock), OpenError> {
-    let mut db = schema::writer(&config.path)?;
+    let mut db = schema::writer(place)?;
+    #[cfg(feature = "planted")]
+    config.planted.relax(&db)?;
     let clock = config.clock.clone().unwrap_or_else(|| Arc::new(SystemClock(env.clone())));
     let meta = schema::migrate(&mut db, &config.ledger_name, &**env, clock.wall())?;
     let epoch = Epoch(meta.epoch.0 + 1);
@@ -112,7 +115,20 @@ fn boot(
             "the wall clock is behind the ledger's time: replays of open intents are over, their quarantines begin now"
         );
     }
+    let dir = files::directory(&config.path);
+    let behind = config.restored || files::known_epoch(&dir).is_some_and(|known| known > meta.epoch.0);
+    #[cfg(feature = "planted")]
+    let late = config.planted.hold_late;
+    #[cfg(not(feature = "planted"))]
+    let late = false;
+    // Before the epoch begins: once that is durable, the database may no longer look older than its directory.
+    if behind && !late {
+        files::hold(&dir)?;
+    }
     schema::begin(&db, epoch, clock.now(), clock.step())?;
+    if behind && late {
+        files::hold(&dir)?;
+    }
     Ok((db, meta, epoch, clock))
 }
 
@@ -131,23 +147,28 @@ impl SqliteStore {
     ) -> Result<Arc<SqliteStore>, OpenError> {
         let dir = files::directory(&config.path);
         files::prepare(&dir)?;
+        #[cfg(not(feature = "planted"))]
         let lock = files::lock(&dir)?;
+        #[cfg(feature = "planted")]
+        let lock = if config.planted.unlocked { crate::planted::unlocked(&dir)? } else { files::lock(&dir)? };
+        let place = schema::Place {
+            path: config.path.clone(),
+            #[cfg(feature = "faults")]
+            vfs: config.vfs.clone(),
+        };
         files::claim_database(&config.path, &dir)?;
         files::tighten(&config.path)?;
         let disk = Disk::new(dir, config.min_free, config.ballast);
-        let boot = match boot(&config, &env) {
+        let boot = match boot(&config, &place, &env) {
             // A start is work in flight too: recovery has to see what is open.
             Err(OpenError::DiskFull | OpenError::Database(_)) if disk.is_low() && disk.release_ballast() => {
-                boot(&config, &env)
+                boot(&config, &place, &env)
             }
             other => other,
         };
         let (db, meta, epoch, clock) = boot?;
         disk.restore_ballast();
         let dir = files::directory(&config.path);
-        if config.restored || files::known_epoch(&dir).is_some_and(|known| known > meta.epoch.0) {
-            files::hold(&dir)?;
-        }
         files::keep_epoch(&dir, epoch.0)?;
         let held = AtomicBool::new(files::is_held(&dir));
         if held.load(Ordering::Acquire) {
@@ -160,7 +181,7 @@ impl SqliteStore {
             clock,
             disk,
             queue: Queue::new(),
-            readers: Readers::new(config.path.clone()),
+            readers: Readers::new(place),
             counts: Mutex::new(meta.counts.clone()),
             figures: Mutex::default(),
             stopped: OnceLock::new(),
@@ -360,12 +381,18 @@ impl Store for SqliteStore {
     }
 
     async fn open_session(&self, session: Session) -> Result<(), StoreError> {
+        self.open_session_ending(session).await.map(|_| ())
+    }
+    async fn open_session_ending(&self, session: Session) -> Result<Vec<String>, StoreError> {
         let shared = self.shared.usable()?;
         let session = session.bounded()?;
         if shared.disk.is_low() {
             return Err(StoreError::Unavailable(sessions::DISK_LOW.into()));
         }
-        shared.ask(Work::Session(sessions::Work::Open(session))).await.map(|_| ())
+        match shared.ask(Work::Session(sessions::Work::Open(session))).await? {
+            Answer::SessionsEnded(ids) => Ok(ids),
+            _ => Err(mixed_up()),
+        }
     }
     async fn session(&self, id: &str) -> Result<Option<Session>, StoreError> {
         self.shared.usable()?.readers.session(id)

@@ -21,6 +21,7 @@ pub mod failpoint;
 pub mod keys;
 pub mod memory;
 pub mod operation;
+pub mod planted;
 pub mod service;
 pub mod step;
 pub mod store;

@@ -269,6 +269,9 @@ impl Store for MemoryStore {
         Ok(self.state().api_keys.values().cloned().collect())
     }
     async fn open_session(&self, session: Session) -> Result<(), StoreError> {
+        self.open_session_ending(session).await.map(|_| ())
+    }
+    async fn open_session_ending(&self, session: Session) -> Result<Vec<String>, StoreError> {
         let session = session.bounded()?;
         let mut s = self.state();
         if s.sessions.contains_key(&session.id) {
@@ -278,12 +281,17 @@ impl Store for MemoryStore {
         let kept = session.id.clone();
         s.sessions.insert(kept.clone(), session);
         let own = || s.sessions.values().filter(|o| o.principal == principal && o.id != kept);
-        if own().count() >= MAX_SESSIONS
-            && let Some(oldest) = own().min_by_key(|o| (o.used_at, &o.id)).map(|o| o.id.clone())
-        {
-            s.sessions.remove(&oldest);
+        let beyond = (own().count() + 1).saturating_sub(MAX_SESSIONS);
+        if beyond == 0 {
+            return Ok(Vec::new());
         }
-        Ok(())
+        let mut others: Vec<_> = own().map(|o| (o.used_at != o.opened_at, o.used_at, o.id.clone())).collect();
+        others.sort();
+        let ended: Vec<String> = others.into_iter().take(beyond).map(|(_, _, id)| id).collect();
+        for id in &ended {
+            s.sessions.remove(id);
+        }
+        Ok(ended)
     }
     async fn session(&self, id: &str) -> Result<Option<Session>, StoreError> {
         Ok(self.state().sessions.get(id).cloned())

@@ -172,6 +172,11 @@ pub struct Decision {
     pub what: String,
 }
 
+#[allow(clippy::trivially_copy_pass_by_ref)]
+fn is_zero(n: &u64) -> bool {
+    *n == 0
+}
+
 /// One operation: what the caller means.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Operation {
@@ -224,6 +229,10 @@ pub struct Operation {
     /// The result reports an error of the tool or provider.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_error: bool,
+    /// Names the newest write of an attempt. After a lost acknowledgement it tells that the write was made, whatever
+    /// others wrote since: an answer that is counted twice would make a send that left look like none.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub spoken: u64,
     /// Decisions of operators, reconciliations.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub decisions: Vec<Decision>,

@@ -1,6 +1,7 @@
 //! What may safely be done about an effect now: pure, and the one place where that is decided.
 
 use crate::effect::{Effect, EffectState, Strategy};
+use crate::planted;
 use crate::words::{Millis, Time};
 
 /// The next step.
@@ -72,6 +73,7 @@ fn allowed(effect: &Effect, at: Moment) -> Step {
         Strategy::Local => Step::Send { replay: true },
         Strategy::Lookup => look_up(effect, at),
         Strategy::Confirm => Step::AskPerson(format!("Did this happen? {}", effect.summary)),
+        Strategy::None if planted!(ReplayWithoutStrategy) => Step::Send { replay: true },
         Strategy::None => {
             Step::Doubt(doubt(effect, "a send of it is unresolved and nothing makes a second one safe"))
         }
@@ -90,7 +92,8 @@ fn replay_is_safe(effect: &Effect, now: Time, stepped: bool) -> bool {
 }
 
 fn replay(effect: &Effect, now: Time, stepped: bool) -> Step {
-    if !effect.stored_failure && replay_is_safe(effect, now, stepped) {
+    let safe = replay_is_safe(effect, now, stepped) || planted!(ReplayPastRetention);
+    if !effect.stored_failure && safe {
         return if effect.attempt_sends < effect.recovery.max_sends {
             Step::Send { replay: true }
         } else {
@@ -116,7 +119,8 @@ fn replay(effect: &Effect, now: Time, stepped: bool) -> Step {
 }
 
 fn look_up(effect: &Effect, at: Moment) -> Step {
-    if effect.absent && at.now >= counts_from(effect, at) {
+    let counts = at.now >= counts_from(effect, at) || planted!(LookupWithoutQuarantine);
+    if effect.absent && counts {
         if effect.stored_failure {
             return Step::Doubt(doubt(
                 effect,
@@ -134,13 +138,14 @@ fn look_up(effect: &Effect, at: Moment) -> Step {
 
 /// From when on *not found* counts: after the last send's deadline and the fencing of whoever sent it, plus
 /// what the provider may take to process and to show it. A clock that was set says nothing about how long ago
-/// that was, so the wait begins anew.
+/// that was, so the wait begins anew; a send that was under way then may have lasted for its whole time limit after it.
 #[must_use]
 pub fn counts_from(effect: &Effect, at: Moment) -> Time {
     let q = effect.quarantine_until();
     match at.clock_step {
         Some(s) if effect.intended_at < s => {
-            q.max(s.plus(effect.recovery.processing_bound).plus(effect.recovery.visibility_lag))
+            let r = &effect.recovery;
+            q.max(s.plus(r.send_timeout).plus(r.processing_bound).plus(r.visibility_lag))
         }
         _ => q,
     }

@@ -249,7 +249,7 @@ pub enum SessionChange {
     Unsubscribe(String),
 }
 
-/// The most sessions that a principal holds; one more ends the one that was unused for longest.
+/// The most sessions that a principal holds; one more ends another, see [`Store::open_session_ending`].
 pub const MAX_SESSIONS: usize = 4096;
 /// The most subscriptions that a session holds.
 pub const MAX_SUBSCRIPTIONS: usize = 256;
@@ -378,9 +378,14 @@ pub trait Store: Send + Sync + 'static {
     async fn api_keys(&self) -> Result<Vec<ApiKey>, StoreError>;
 
     /// Keeps a new session. Its id must be new, and its parts within the bounds of [`Session::bounded`]; else it is
-    /// refused (`Unavailable`), as it is when the disk is nearly full. Beyond [`MAX_SESSIONS`] of a principal the one that
-    /// was unused for longest ends.
+    /// refused (`Unavailable`), as it is when the disk is nearly full. Beyond [`MAX_SESSIONS`] of a principal others end:
+    /// first those never used since they were opened, oldest first, so that who only opens sessions ends nobody's that
+    /// is in use; then those unused for longest.
     async fn open_session(&self, session: Session) -> Result<(), StoreError>;
+    /// As [`Store::open_session`], and gives the ids of the sessions that ended for it, where the store knows them.
+    async fn open_session_ending(&self, session: Session) -> Result<Vec<String>, StoreError> {
+        self.open_session(session).await.map(|()| Vec::new())
+    }
     /// The session with this id, whoever asks: the caller checks the principal.
     async fn session(&self, id: &str) -> Result<Option<Session>, StoreError>;
     /// Changes a session, atomically with other changes of it, and gives it as it is then; `None` if it isn't there.

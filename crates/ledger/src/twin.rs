@@ -1,6 +1,7 @@
 //! Whether the newest operation of a slot is a twin of a call without a key: pure.
 
 use crate::operation::{DeliveryState, Execution, Operation};
+use crate::planted;
 use crate::words::{Millis, Time};
 
 /// What a call without a key is to the operation in its slot.
@@ -40,7 +41,9 @@ pub fn classify(op: &Operation, now: Time, window: Millis, caller_gone: bool) ->
         }
         Execution::Accepted | Execution::InDoubt { .. } | Execution::InputRequired { .. } => Twin::Join,
         Execution::Running => {
-            if caller_gone {
+            if caller_gone && planted!(OrphanedTwinNotJoined) {
+                Twin::History
+            } else if caller_gone {
                 Twin::Join
             } else {
                 Twin::Wait
@@ -49,6 +52,7 @@ pub fn classify(op: &Operation, now: Time, window: Millis, caller_gone: bool) ->
         Execution::Completed => {
             let last = op.ended_at.map_or(op.delivery.at, |e| e.max(op.delivery.at));
             match op.delivery.state {
+                DeliveryState::Acknowledged if planted!(AcknowledgedTwinJoined) => Twin::Join,
                 DeliveryState::Acknowledged => Twin::History,
                 _ if !within(last) => Twin::History,
                 DeliveryState::Written => Twin::Delivered,

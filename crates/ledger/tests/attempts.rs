@@ -390,6 +390,24 @@ async fn not_applied_and_send_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_withheld_replay_is_in_doubt_at_once_and_goes_out_when_a_person_says_so() {
+    let b = Boot::plain(Strategy::Key, &[Act::ApplyAndLose, Act::Withhold]);
+    b.start();
+    let e = refused(&b.call(&keyed("k")).await, Kind::InDoubt);
+    assert!(format!("{e:?}").contains("the account is another one now"), "{e:?}");
+    let op = b.only().await;
+    assert_eq!(op.execution.word(), "in_doubt");
+    let effect = &op.effects[0];
+    // The first send is as open as before, and nothing says that the provider repeats a failure.
+    assert_eq!((effect.unresolved, effect.stored_failure, b.provider.send_count()), (1, false, 2));
+    // Put back.
+    b.ledger.decide(op.id, "ops".into(), Verdict::SendAgain).await.unwrap();
+    let done = result(&b.call(&keyed("k")).await);
+    assert_eq!((done.0.id, b.provider.effects(), b.provider.send_count()), (op.id, 1, 3));
+    b.provider.assert_one_key();
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_question_that_dies_with_its_process_does_not_block() {
     // In doubt although it can be asked: the cap came first.
     let mut b = Boot::plain(Strategy::Lookup, &[Act::Lose]);

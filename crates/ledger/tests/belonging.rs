@@ -193,6 +193,8 @@ async fn an_undelivered_result_goes_to_the_retry() {
     assert_eq!((result(&again).1, result(&again).3), (bytes, Some(JoinedBy::Fingerprint)));
     // The news of the second delivery builds on the first, however stale the record it came with.
     b.ledger.delivered(&op, DeliveryState::Written);
+    refused(&b.call(&unkeyed()).await, Kind::Twin);
+    b.ledger.tend_once().await.unwrap();
     assert_eq!(b.get(op.id).await.delivery.state, DeliveryState::Written);
     refused(&b.call(&unkeyed()).await, Kind::Twin);
     // Acknowledged: the next one is a new operation. Foreign nonces do nothing.

@@ -128,7 +128,9 @@ fn a_clock_step_ends_replays_and_begins_quarantines_anew() {
     let absent = Effect { absent: true, ..unresolved(Strategy::Lookup, |_| ()) };
     assert_eq!(after(&absent, 3500, -5), "replay");
     assert_eq!(after(&absent, 3500, 2000), "look up");
-    assert_eq!(after(&absent, 4500, 2000), "replay");
+    // A send that was under way when the clock was set may have lasted for a send's whole time after it.
+    assert_eq!(after(&absent, 5499, 2000), "look up");
+    assert_eq!(after(&absent, 5500, 2000), "replay");
 }
 
 #[test]

@@ -260,9 +260,23 @@ pub async fn session_count(made: Made) {
     }
     assert!(find(s, "a00001").await.is_some(), "as many as may be are kept");
     // Even if it claims to be older than all others, the new one stays.
-    s.open_session(session("b", "alice", T0)).await.unwrap();
-    assert_eq!(find(s, "a00001").await, None, "one more ends the one that was unused for longest");
+    let ended = s.open_session_ending(session("b", "alice", T0)).await.unwrap();
+    assert_eq!(ended, ["a00001"], "one more ends the one that was never used");
+    assert_eq!(find(s, "a00001").await, None);
     for kept in ["a00000", "a00002", "b", "bobs"] {
         assert!(find(s, kept).await.is_some(), "{kept} stays");
     }
+    // Who only opens sessions ends those alone: the younger ones that were never used, not the older ones that were.
+    let unused = |id: &str, at: i64| {
+        let at = T0.plus(Millis(at));
+        Session { opened_at: at, ..session(id, "alice", at) }
+    };
+    for (id, at, ends) in [("c", 90_000, "b"), ("d", 80_000, "c"), ("e", 95_000, "d"), ("f", 70_000, "e")] {
+        assert_eq!(s.open_session_ending(unused(id, at)).await.unwrap(), [ends], "{id}");
+    }
+    change(s, "f", SessionChange::Used).await;
+    let used = s.open_session_ending(session("g", "alice", T0.plus(Millis(99_000)))).await.unwrap();
+    assert_eq!(used, ["a00000"], "where all were used, the one unused for longest");
+    assert_eq!(s.open_session_ending(session("carols", "carol", T0)).await.unwrap(), [""; 0]);
+    assert!(find(s, "bobs").await.is_some(), "others' stay");
 }

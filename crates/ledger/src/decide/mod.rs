@@ -11,6 +11,7 @@ pub use event::{Event, Fence, Finding, Opening, Outcome, Refusal, Verdict};
 use crate::Strategy;
 use crate::effect::{Effect, EffectState, Intent};
 use crate::operation::{Caller, Decision, Delivery, DeliveryState, Execution, Operation};
+use crate::planted;
 use crate::step::{self, Moment};
 use crate::store::{Blob, BlobKind};
 use crate::words::{EffectKey, Epoch, Millis, Time};
@@ -56,6 +57,7 @@ pub fn open(o: Opening, now: Time) -> Transition {
         cancel_requested: false,
         conclude: false,
         is_error: false,
+        spoken: 0,
         decisions: Vec::new(),
     };
     if let Some((intent, key)) = o.intent {
@@ -190,7 +192,8 @@ pub fn decide(op: &Operation, event: Event, now: Time) -> Result<Transition, Ref
                 next.execution = Execution::Running;
             }
             Execution::Running => {
-                if op.owner != Epoch(0) && !owner_dead && now < op.deadline {
+                let alive = op.owner != Epoch(0) && !owner_dead && now < op.deadline;
+                if alive && !planted!(ClaimFromTheLiving) {
                     return Err(Refusal::Busy);
                 }
                 if op.owner == Epoch(0) && now < op.not_before && !by_call {
@@ -231,6 +234,7 @@ pub fn decide(op: &Operation, event: Event, now: Time) -> Result<Transition, Ref
             if e.unresolved > 0
                 && !e.forced
                 && matches!(e.recovery.strategy, Strategy::None | Strategy::Confirm)
+                && !planted!(ReplayWithoutStrategy)
             {
                 return Err(Refusal::MayHaveEffect);
             }
@@ -244,7 +248,9 @@ pub fn decide(op: &Operation, event: Event, now: Time) -> Result<Transition, Ref
             e.forced = false;
         }
         Event::Receive { fence, effect, outcome } => {
-            settling(op, fence)?;
+            if !planted!(ReceiveWithoutFence) {
+                settling(op, fence)?;
+            }
             let e = next.effects.get_mut(effect).ok_or(Refusal::NoSuchEffect)?;
             if e.is_settled() {
                 return Err(Refusal::State);
@@ -270,11 +276,15 @@ pub fn decide(op: &Operation, event: Event, now: Time) -> Result<Transition, Ref
         }
         Event::Fail { fence, reason } => {
             running(op, fence)?;
-            if op.may_have_effect() {
+            if op.may_have_effect() && !planted!(ResetOnError) {
                 return Err(Refusal::MayHaveEffect);
             }
             never_sent(&mut next, "never sent");
-            end(&mut next, Execution::Failed { reason }, now);
+            // Whoever asked to cancel it gets what they asked for: nothing happened, and nothing will.
+            let asked = op.cancel_requested;
+            let how =
+                if asked { Execution::Cancelled { explicit: true } } else { Execution::Failed { reason } };
+            end(&mut next, how, now);
         }
         Event::Doubt { fence, reason } => {
             settling(op, fence)?;
@@ -314,7 +324,9 @@ pub fn decide(op: &Operation, event: Event, now: Time) -> Result<Transition, Ref
         },
         Event::Cancel { by } => match op.execution {
             Execution::Accepted => cancel(&mut next, by, now),
-            Execution::Running if !op.may_have_effect() => cancel(&mut next, by, now),
+            Execution::Running if !op.may_have_effect() || planted!(CancelAfterNoReturn) => {
+                cancel(&mut next, by, now)
+            }
             Execution::Running if op.effects.len() > 1 || op.effects_settled() => {
                 if op.cancel_requested {
                     return Err(Refusal::Nothing);

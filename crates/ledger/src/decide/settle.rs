@@ -3,6 +3,7 @@
 use super::{Finding, Outcome, Refusal, Verdict, end};
 use crate::effect::{Effect, EffectState};
 use crate::operation::{Decision, Execution, Operation};
+use crate::planted;
 use crate::store::{Blob, BlobKind};
 use crate::words::{Epoch, Time};
 
@@ -39,7 +40,8 @@ pub(super) fn receive(
         }
         Outcome::Refused(receipt) => {
             // A refusal of a replay is about the replay, unless the provider repeats its first answer.
-            if e.unresolved <= 1 || e.recovery.replays_first_answer {
+            let settles = e.unresolved <= 1 || e.recovery.replays_first_answer;
+            if settles || planted!(ReplayRefusalSettles) {
                 e.state = EffectState::Rejected;
                 e.has_receipt = true;
                 e.unresolved = 0;
@@ -107,7 +109,7 @@ pub(super) fn looked(
             }
             e.state = EffectState::Unknown;
             let quarantine = counts_from.max(e.quarantine_until());
-            e.absent = asked_at >= quarantine;
+            e.absent = asked_at >= quarantine || planted!(LookupWithoutQuarantine);
             if e.absent {
                 "asked after its quarantine, and not found".clone_into(&mut e.why);
             } else {

@@ -7,6 +7,7 @@ use crate::decide::{self, Event, Opening, Refusal};
 use crate::failpoint;
 use crate::keys::{self, Carrier, KeyKind};
 use crate::operation::{Execution, Operation, Unkeyed};
+use crate::planted;
 use crate::store::{BlobKind, Committed, Found, SlotWrite, StoreError, Write};
 use crate::twin::{self, Twin};
 use crate::words::{Epoch, Key, Millis, OperationId, Time};
@@ -124,7 +125,7 @@ impl Ledger {
         match keys::kind(secret, &call.scope, &call.fingerprint, &k.key) {
             KeyKind::Operation(id) => match self.store.by_id(id).await? {
                 // A foreign operation looks like an unknown one.
-                Some(Found::Operation(op)) if op.scope == call.scope => {
+                Some(Found::Operation(op)) if op.scope == call.scope || planted!(ForeignOperation) => {
                     Ok(self.fits(call, *op, JoinedBy::Operation))
                 }
                 _ => Ok(Place::Error(Box::new(self.expired(call)))),
@@ -148,7 +149,7 @@ impl Ledger {
     }
 
     fn fits(&self, call: &Call, op: Operation, by: JoinedBy) -> Place {
-        if op.fingerprint == call.fingerprint {
+        if op.fingerprint == call.fingerprint || planted!(KeyWithoutFingerprint) {
             Place::Known(Box::new(op), by)
         } else {
             Place::Error(Box::new(self.conflict(call, Some(op.id))))
@@ -157,11 +158,15 @@ impl Ledger {
 
     async fn place_by_slot(&self, call: &Call, key: Option<Key>) -> Result<Place, StoreError> {
         let Some(op) = self.store.by_slot(&call.scope.slot_hash(&call.fingerprint)).await? else {
+            if planted!(SlotWithoutCompareAndSet) {
+                return Ok(Place::New { key, slot: SlotWrite::Set });
+            }
             return Ok(Place::New { key, slot: SlotWrite::CompareAndSet(None) });
         };
         // Deliveries are written lazily: what is on its way counts.
         let op = self.outbox.newest(op);
         Ok(match twin::classify(&op, self.store.now(), call.guard_window, self.caller_gone(&op)) {
+            Twin::History if planted!(SlotWithoutCompareAndSet) => Place::New { key, slot: SlotWrite::Set },
             Twin::History => Place::New { key, slot: SlotWrite::CompareAndSet(Some(op.id)) },
             Twin::Join => Place::Known(Box::new(op), JoinedBy::Fingerprint),
             Twin::Wait => Place::Wait(Box::new(op)),

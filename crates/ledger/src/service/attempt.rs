@@ -6,9 +6,10 @@ use crate::effect::{Effect, EffectState, Intent, Strategy};
 use crate::executor::{Executor, Looked, Receipt, Sent};
 use crate::failpoint;
 use crate::operation::{Execution, Operation};
+use crate::planted;
 use crate::step::{self, Moment, Step};
 use crate::store::{BlobKind, StoreError};
-use crate::words::{Millis, Time};
+use crate::words::{EffectKey, Millis, Time};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -161,6 +162,9 @@ impl Attempt {
         }
         let key = self.ledger.effect_key(&op, &intent);
         let fence = self.fence;
+        if planted!(SendBeforeIntent) {
+            executor.send(&intent, &key, false, Millis(1000)).await;
+        }
         let next = self.apply(Event::Intend { fence, intent: Box::new(intent.clone()), key }).await?;
         let Some(index) = next.effect(&intent.name, &intent.discriminator) else {
             return Err(Stopped::Fenced);
@@ -200,7 +204,7 @@ impl Attempt {
             // Another write of this attempt took it along.
             return Ok(self.operation());
         }
-        let next = self.ledger.apply(&durable, |_| Ok(events.clone())).await?;
+        let next = self.ledger.speak(&durable, &events).await?;
         let mut s = self.state();
         s.pending.drain(..kept);
         s.view = self.ledger.fold(&next, s.pending.clone()).map_or_else(|_| next.clone(), |(view, _)| view);
@@ -341,23 +345,27 @@ impl Attempt {
             if recorded.attempt_sends > 1 { "sent again to the provider" } else { "sent to the provider" },
         );
         // However long the write took: this send ends by the deadline that is durable, or a *not found* would
-        // count too early.
-        let timeout = effect
-            .recovery
-            .send_timeout
-            .min(recorded.send_deadline.min(op.deadline).since(ledger.store.now()));
+        // count too early; and a replay is still safe, or the provider may have forgotten the key.
+        let at = Moment { now: ledger.store.now(), clock_step: ledger.store.clock_step() };
+        let timeout = effect.recovery.send_timeout.min(recorded.send_deadline.min(op.deadline).since(at.now));
+        let too_late = replay && !matches!(step::next(effect, at), Step::Send { .. });
         failpoint!("send.before");
-        let outcome = if timeout <= Millis(0) {
+        let outcome = if timeout <= Millis(0) || too_late {
             Sent::NotSent { why: "no time was left for it".into() }
         } else {
-            executor.send(intent, &effect.key, replay, timeout).await
+            executor.send(intent, &self.sent_key(effect, intent), replay, timeout).await
         };
         failpoint!("send.after");
         let pause = |retry_after: Option<Millis>| {
             let jittered = ledger.env.jitter(step::backoff(effect).max(effect.recovery.initial_backoff));
             retry_after.map_or(jittered, |r| r.min(ledger.settings.max_rest).max(jittered))
         };
+        let mut withheld = None;
         let (word, outcome) = match outcome {
+            Sent::Withheld { why } => {
+                withheld = Some(why.clone());
+                ("not_sent", Outcome::NotSent { why, pause: pause(None) })
+            }
             Sent::NotSent { why } => ("not_sent", Outcome::NotSent { why, pause: pause(None) }),
             Sent::Applied(r) => ("applied", Outcome::Applied(r)),
             Sent::Refused(r) => ("refused", Outcome::Refused(r)),
@@ -375,12 +383,27 @@ impl Attempt {
         }
         let next = self.record(index, Event::Receive { fence, effect: index, outcome }).await?;
         failpoint!("receipt.after");
+        if let Some(why) = withheld
+            && next.effects.get(index).is_some_and(|e| e.unresolved > 0)
+        {
+            // Nothing changes by itself. Once it is put right, an operator's word sends it again.
+            return Err(self.doubt(why).await);
+        }
         if applied && replay && effect.recovery.strategy == Strategy::Lookup {
             // A second send was made because the first was not found: look again for two.
             let at = Moment { now: ledger.store.now(), clock_step: ledger.store.clock_step() };
             self.look_up(index, intent, &next.effects[index], at, executor).await?;
         }
         Ok(())
+    }
+
+    /// The name that the effect goes by at the provider: the recorded one.
+    fn sent_key<'a>(&self, effect: &'a Effect, intent: &Intent) -> std::borrow::Cow<'a, EffectKey> {
+        if planted!(KeyPerAttempt) {
+            let other = Intent { discriminator: self.fence.attempt.to_string(), ..intent.clone() };
+            return std::borrow::Cow::Owned(self.ledger.effect_key(&self.operation(), &other));
+        }
+        std::borrow::Cow::Borrowed(&effect.key)
     }
 
     async fn look_up(

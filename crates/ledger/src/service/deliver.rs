@@ -22,8 +22,17 @@ struct Going {
     answers: usize,
     /// Since when.
     since: Time,
-    /// The newest record that was written lazily.
+    /// The newest record that was written lazily, with later news in it.
     newest: Option<Operation>,
+    /// News that came while that write was on its way. It may come to nothing, so nothing is written on top of it:
+    /// a record that others changed meanwhile would be overwritten.
+    also: Option<DeliveryState>,
+}
+
+impl Going {
+    fn since(now: Time) -> Going {
+        Going { answers: 0, since: now, newest: None, also: None }
+    }
 }
 
 /// More than this many entries are not kept: whoever reports nothing must not cost memory without end.
@@ -38,7 +47,7 @@ impl Outbox {
     pub fn handed(&self, id: OperationId, now: Time) {
         let mut entries = self.lock();
         if entries.len() < MOST || entries.contains_key(&id) {
-            let e = entries.entry(id).or_insert(Going { answers: 0, since: now, newest: None });
+            let e = entries.entry(id).or_insert_with(|| Going::since(now));
             e.answers += 1;
             e.since = now;
         }
@@ -52,8 +61,17 @@ impl Outbox {
     /// The newest known state of a record that was read.
     pub fn newest(&self, read: Operation) -> Operation {
         let entries = self.lock();
-        match entries.get(&read.id).and_then(|e| e.newest.as_ref()) {
+        let Some(e) = entries.get(&read.id) else { return read };
+        match &e.newest {
             Some(n) if n.version > read.version => n.clone(),
+            // Its write is there; the news after it is not.
+            Some(n)
+                if e.also.is_some()
+                    && n.version == read.version
+                    && (n.delivery.state, n.delivery.at) > (read.delivery.state, read.delivery.at) =>
+            {
+                n.clone()
+            }
             _ => read,
         }
     }
@@ -64,22 +82,24 @@ impl Ledger {
     /// that [`Ledger::call`] gave. Batched, not waited for.
     pub fn delivered(&self, operation: &Operation, state: DeliveryState) {
         let now = self.store.now();
-        // Held over the write: of two deliveries of one operation, the second builds on the first.
         let mut entries = self.outbox.lock();
-        let newest = match entries.get_mut(&operation.id) {
-            Some(e) => {
-                e.answers = e.answers.saturating_sub(1);
-                e.newest.as_ref().filter(|n| n.version > operation.version)
+        if let Some(e) = entries.get_mut(&operation.id) {
+            e.answers = e.answers.saturating_sub(1);
+            if let Some(n) = &mut e.newest {
+                // One write of it is on its way already.
+                if let Ok(t) = decide::decide(n, Event::Deliver(state), now) {
+                    *n = Operation { version: n.version, ..t.next };
+                    e.also = e.also.max(Some(state));
+                }
+                drop(entries);
+                return self.live.ring(operation.id);
             }
-            None => None,
-        };
-        if let Ok(t) = decide::decide(newest.unwrap_or(operation), Event::Deliver(state), now) {
+        }
+        if let Ok(t) = decide::decide(operation, Event::Deliver(state), now) {
             self.observer.note(Note::Transition { from: operation.execution.word(), to: &t.next });
             if entries.len() < MOST || entries.contains_key(&operation.id) {
-                entries
-                    .entry(operation.id)
-                    .or_insert(Going { answers: 0, since: now, newest: None })
-                    .newest = Some(t.next.clone());
+                entries.entry(operation.id).or_insert_with(|| Going::since(now)).newest =
+                    Some(t.next.clone());
             }
             self.store.write_lazily(Write::Update {
                 operation: Box::new(t.next),
@@ -101,17 +121,38 @@ impl Ledger {
             return Ok(());
         }
         self.store.flush().await?;
+        for (id, _) in &written {
+            let also = self.outbox.lock().get(id).and_then(|e| e.also);
+            if let Some(state) = also {
+                self.deliver_late(*id, state).await?;
+            }
+        }
         let now = self.store.now();
         let mut entries = self.outbox.lock();
         for (id, version) in written {
             if let Some(e) = entries.get_mut(&id) {
-                if e.newest.as_ref().is_some_and(|n| n.version <= version) {
+                if e.also.is_none() && e.newest.as_ref().is_some_and(|n| n.version <= version) {
                     e.newest = None;
                 }
                 if e.newest.is_none() && (e.answers == 0 || now.since(e.since) >= self.settings.ready_grace) {
                     entries.remove(&id);
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// Records news that came while the write of an earlier delivery was on its way.
+    async fn deliver_late(&self, id: OperationId, state: DeliveryState) -> Result<(), StoreError> {
+        if let Some(op) = self.read(id).await? {
+            match self.apply(&op, |_| Ok(vec![Event::Deliver(state)])).await {
+                Ok(_) | Err(ApplyError::Refused(_) | ApplyError::Gone) => {}
+                Err(ApplyError::Store(e)) => return Err(e),
+            }
+        }
+        if let Some(e) = self.outbox.lock().get_mut(&id) {
+            // What came meanwhile waits for the next round.
+            e.also = e.also.filter(|s| *s > state);
         }
         Ok(())
     }

@@ -3,6 +3,7 @@
 //!
 //! - `admit`: which operation does a call belong to, and what is it answered;
 //! - `refuse`: the answers that are no results;
+//! - `apply`: events become a write;
 //! - `attempt`: one try and its effects;
 //! - `run`: how a try begins and ends;
 //! - `live`: who waits for what in this process;
@@ -11,6 +12,7 @@
 //! - `operate`: what operators see and decide.
 
 mod admit;
+mod apply;
 mod attempt;
 mod deliver;
 mod live;
@@ -23,12 +25,12 @@ pub use attempt::{Attempt, Performed, Stopped};
 pub use live::Progress;
 pub use operate::{Detail, EffectDetail, OperateError};
 
-use crate::decide::{self, Event, Refusal};
+use crate::decide::Refusal;
 use crate::effect::Intent;
 use crate::env::Env;
 use crate::keys::CallerKey;
 use crate::operation::{Operation, OperationPolicy, Unkeyed};
-use crate::store::{Blob, Committed, Found, Store, StoreError, Write};
+use crate::store::{Found, Store, StoreError};
 use crate::words::{Millis, OperationId, Scope};
 use crate::{Fingerprint, keys};
 use async_trait::async_trait;
@@ -407,59 +409,5 @@ impl Ledger {
         op.caller.gone
             || !self.store.is_live(op.caller.epoch)
             || (here && !self.live.has_callers(op.id) && !self.outbox.is_going(op.id))
-    }
-
-    /// Applies the events that `make` gives for the record as it is, in one write, reading again when the
-    /// record has moved on. What `make` takes from the record it must take from the one it is given.
-    async fn apply(
-        &self,
-        op: &Operation,
-        mut make: impl FnMut(&Operation) -> Result<Vec<Event>, Refusal>,
-    ) -> Result<Operation, ApplyError> {
-        let mut current = std::borrow::Cow::Borrowed(op);
-        let mut uncertain = 0;
-        loop {
-            let (next, blobs) =
-                make(&current).and_then(|events| self.fold(&current, events)).map_err(|r| {
-                    self.observer.note(Note::Refused(r));
-                    ApplyError::Refused(r)
-                })?;
-            let from = current.execution.word();
-            let write = Write::Update { operation: Box::new(next.clone()), stamp: self.stamp(), blobs };
-            let done = match self.store.write(write).await {
-                Ok(c) => c == Committed::Done,
-                // A lost acknowledgement is normal: the record tells.
-                Err(StoreError::Uncertain(_)) if uncertain < 3 => {
-                    uncertain += 1;
-                    self.env.sleep(Millis(20 << uncertain)).await;
-                    self.read(op.id).await?.as_ref() == Some(&next)
-                }
-                Err(e) => return Err(e.into()),
-            };
-            if done {
-                self.observer.note(Note::Transition { from, to: &next });
-                self.live.ring(op.id);
-                return Ok(next);
-            }
-            // Each round reads a newer record, so this ends as soon as the others pause.
-            current = std::borrow::Cow::Owned(self.read(op.id).await?.ok_or(ApplyError::Gone)?);
-        }
-    }
-
-    /// What several events make of a record, as one transition.
-    fn fold(&self, op: &Operation, events: Vec<Event>) -> Result<(Operation, Vec<Blob>), Refusal> {
-        if events.is_empty() {
-            return Ok((op.clone(), Vec::new()));
-        }
-        let now = self.store.now();
-        let mut next = op.clone();
-        let mut blobs = Vec::new();
-        for e in events {
-            let t = decide::decide(&next, e, now)?;
-            next = t.next;
-            blobs.extend(t.blobs);
-        }
-        next.version = op.version + 1;
-        Ok((next, blobs))
     }
 }

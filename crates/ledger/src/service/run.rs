@@ -6,6 +6,7 @@ use crate::decide::{AtCap, Event, Refusal, at_cap};
 use crate::effect::{Effect, Intent};
 use crate::failpoint;
 use crate::operation::{Execution, Operation};
+use crate::planted;
 use crate::store::{BlobKind, StoreError};
 use crate::words::{EffectKey, Millis, Time};
 use futures_util::FutureExt;
@@ -117,6 +118,9 @@ impl Ledger {
         let op = attempt.operation();
         let rest = || Event::Rest { fence, until: self.rest_until(&op) };
         let event = match (at_cap(&op), &op.execution) {
+            (AtCap::Doubt, Execution::Running) if planted!(ResetOnError) => {
+                Event::Fail { fence, reason: why }
+            }
             (AtCap::CloseWithAccount, _) => match self.account(&op, &why) {
                 Some(account) => return self.close(attempt, account).await,
                 None => rest(),
@@ -148,6 +152,9 @@ impl Ledger {
         let op = attempt.operation();
         let bytes: Arc<[u8]> = result.result.into();
         failpoint!("close.before");
+        if planted!(AnswerBeforeReceipt) {
+            self.live.outcome(&op, bytes.clone());
+        }
         let caller_gone = self.caller_gone(&op);
         let close = Event::Close { fence, result: bytes.to_vec(), is_error: result.is_error, caller_gone };
         let closed = attempt.write_at_last(close).await;

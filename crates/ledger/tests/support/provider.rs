@@ -19,6 +19,8 @@ pub enum Act {
     ApplyAndLose,
     /// The request is lost, and nobody knows.
     Lose,
+    /// Not sent, because it would reach somebody else now.
+    Withhold,
     /// Refuses it for good.
     Refuse,
     /// 429: not applied, wait.
@@ -117,12 +119,16 @@ impl Executor for Line {
             // A provider that honours the key answers a replay of what it did with the first answer.
             _ if p.dedupes
                 && known
-                && !matches!(act, Act::NotSent | Act::Lose | Act::Refuse | Act::StoredFailure) =>
+                && !matches!(
+                    act,
+                    Act::NotSent | Act::Withhold | Act::Lose | Act::Refuse | Act::StoredFailure
+                ) =>
             {
                 Sent::Applied(p.apply(key.as_str()))
             }
             Act::Apply => Sent::Applied(p.apply(key.as_str())),
             Act::NotSent => Sent::NotSent { why: "connection refused".into() },
+            Act::Withhold => Sent::Withheld { why: "the account is another one now".into() },
             Act::ApplyAndLose => {
                 p.apply(key.as_str());
                 unknown(false)

@@ -1,0 +1,108 @@
+//! Guards that a test can take out, to see that some check misses them. Nothing of it is compiled without the feature
+//! `planted`, which no shipped binary has.
+//!
+//! One guard is out at a time: for the calling thread ([`on_this_thread`]), or for the whole process ([`everywhere`])
+//! where the work is done by other threads.
+
+/// Whether this guard is taken out. Without the feature `planted` of the using crate: never, at compile time.
+#[macro_export]
+macro_rules! planted {
+    ($name:ident) => {{
+        #[cfg(feature = "planted")]
+        let out = $crate::planted::is_out($crate::planted::Plant::$name);
+        #[cfg(not(feature = "planted"))]
+        let out = false;
+        out
+    }};
+}
+
+/// A guard taken out.
+#[cfg(feature = "planted")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Plant {
+    /// What a send came to is recorded without asking for the fence.
+    ReceiveWithoutFence = 1,
+    /// The effect key that is sent depends on the attempt.
+    KeyPerAttempt,
+    /// The answer leaves before the closing write is durable.
+    AnswerBeforeReceipt,
+    /// An attempt that ends in an error resets the record to *no effect happened*.
+    ResetOnError,
+    /// A look-up's *not found* counts at once.
+    LookupWithoutQuarantine,
+    /// A call without a key joins an operation whose result was acknowledged.
+    AcknowledgedTwinJoined,
+    /// A call without a key is a new operation although its twin's caller is gone.
+    OrphanedTwinNotJoined,
+    /// An operation without a key takes its slot without a compare-and-set.
+    SlotWithoutCompareAndSet,
+    /// The refusal of a replay settles the effect.
+    ReplayRefusalSettles,
+    /// An operation is cancelled although something of it may have left.
+    CancelAfterNoReturn,
+    /// A further effect is sent before its intent is durable.
+    SendBeforeIntent,
+    /// A live attempt is taken over before its deadline.
+    ClaimFromTheLiving,
+    /// A replay is sent although the provider may have forgotten the key.
+    ReplayPastRetention,
+    /// A second send of an effect that nothing makes safe to repeat.
+    ReplayWithoutStrategy,
+    /// After a lost acknowledgement, what a send came to is counted once more.
+    AnswerCountedTwice,
+    /// An operation is found by its id, whoever asks.
+    ForeignOperation,
+    /// A key with other arguments is answered with the operation that it names.
+    KeyWithoutFingerprint,
+}
+
+#[cfg(feature = "planted")]
+impl Plant {
+    /// Every one.
+    pub const ALL: [Plant; 17] = [
+        Plant::ReceiveWithoutFence,
+        Plant::KeyPerAttempt,
+        Plant::AnswerBeforeReceipt,
+        Plant::ResetOnError,
+        Plant::LookupWithoutQuarantine,
+        Plant::AcknowledgedTwinJoined,
+        Plant::OrphanedTwinNotJoined,
+        Plant::SlotWithoutCompareAndSet,
+        Plant::ReplayRefusalSettles,
+        Plant::CancelAfterNoReturn,
+        Plant::SendBeforeIntent,
+        Plant::ClaimFromTheLiving,
+        Plant::ReplayPastRetention,
+        Plant::ReplayWithoutStrategy,
+        Plant::AnswerCountedTwice,
+        Plant::ForeignOperation,
+        Plant::KeyWithoutFingerprint,
+    ];
+}
+
+#[cfg(feature = "planted")]
+thread_local! {
+    static HERE: std::cell::Cell<Option<Plant>> = const { std::cell::Cell::new(None) };
+}
+#[cfg(feature = "planted")]
+static EVERYWHERE: std::sync::atomic::AtomicU8 = std::sync::atomic::AtomicU8::new(0);
+
+/// Takes a guard out for what this thread does, or puts all back.
+#[cfg(feature = "planted")]
+pub fn on_this_thread(plant: Option<Plant>) {
+    HERE.set(plant);
+}
+
+/// Takes a guard out in the whole process, or puts all back.
+#[cfg(feature = "planted")]
+pub fn everywhere(plant: Option<Plant>) {
+    EVERYWHERE.store(plant.map_or(0, |p| p as u8), std::sync::atomic::Ordering::SeqCst);
+}
+
+/// Whether this guard is out.
+#[cfg(feature = "planted")]
+#[must_use]
+pub fn is_out(plant: Plant) -> bool {
+    HERE.get() == Some(plant) || EVERYWHERE.load(std::sync::atomic::Ordering::Relaxed) == plant as u8
+}

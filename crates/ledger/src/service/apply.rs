@@ -1,0 +1,90 @@
+//! How events become a write of a record: decided on the record as it is, written under a compare-and-set, decided
+//! again where somebody else came first, found again where an acknowledgement was lost.
+
+use super::{ApplyError, Ledger, Note};
+use crate::decide::{self, Event, Refusal};
+use crate::operation::Operation;
+use crate::planted;
+use crate::store::{Blob, Committed, StoreError, Write};
+use crate::words::Millis;
+
+impl Ledger {
+    /// Applies the events that `make` gives for the record as it is, in one write, reading again when the
+    /// record has moved on. What `make` takes from the record it must take from the one it is given.
+    pub(super) async fn apply(
+        &self,
+        op: &Operation,
+        make: impl FnMut(&Operation) -> Result<Vec<Event>, Refusal>,
+    ) -> Result<Operation, ApplyError> {
+        self.apply_as(op, make, false).await
+    }
+
+    /// Applies the events of an attempt, each exactly once: a write whose acknowledgement was lost is found again by
+    /// its mark, even if others wrote since, or if it is made only later.
+    pub(super) async fn speak(&self, op: &Operation, events: &[Event]) -> Result<Operation, ApplyError> {
+        self.apply_as(op, |_| Ok(events.to_vec()), true).await
+    }
+
+    async fn apply_as(
+        &self,
+        op: &Operation,
+        mut make: impl FnMut(&Operation) -> Result<Vec<Event>, Refusal>,
+        by_attempt: bool,
+    ) -> Result<Operation, ApplyError> {
+        let mut current = std::borrow::Cow::Borrowed(op);
+        let mut uncertain = 0;
+        let mut said: Vec<u64> = Vec::new();
+        loop {
+            if !planted!(AnswerCountedTwice) && said.contains(&current.spoken) {
+                self.live.ring(op.id);
+                return Ok(current.into_owned());
+            }
+            let (mut next, blobs) =
+                make(&current).and_then(|events| self.fold(&current, events)).map_err(|r| {
+                    self.observer.note(Note::Refused(r));
+                    ApplyError::Refused(r)
+                })?;
+            let from = current.execution.word();
+            let stamp = self.stamp();
+            if by_attempt {
+                next.spoken = stamp;
+            }
+            let write = Write::Update { operation: Box::new(next.clone()), stamp, blobs };
+            let done = match self.store.write(write).await {
+                Ok(c) => c == Committed::Done,
+                // A lost acknowledgement is normal: the record tells.
+                Err(StoreError::Uncertain(_)) if uncertain < 3 => {
+                    uncertain += 1;
+                    said.extend(by_attempt.then_some(stamp));
+                    self.env.sleep(Millis(20 << uncertain)).await;
+                    self.read(op.id).await?.as_ref() == Some(&next)
+                }
+                Err(e) => return Err(e.into()),
+            };
+            if done {
+                self.observer.note(Note::Transition { from, to: &next });
+                self.live.ring(op.id);
+                return Ok(next);
+            }
+            // Each round reads a newer record, so this ends as soon as the others pause.
+            current = std::borrow::Cow::Owned(self.read(op.id).await?.ok_or(ApplyError::Gone)?);
+        }
+    }
+
+    /// What several events make of a record, as one transition.
+    pub(super) fn fold(&self, op: &Operation, events: Vec<Event>) -> Result<(Operation, Vec<Blob>), Refusal> {
+        if events.is_empty() {
+            return Ok((op.clone(), Vec::new()));
+        }
+        let now = self.store.now();
+        let mut next = op.clone();
+        let mut blobs = Vec::new();
+        for e in events {
+            let t = decide::decide(&next, e, now)?;
+            next = t.next;
+            blobs.extend(t.blobs);
+        }
+        next.version = op.version + 1;
+        Ok((next, blobs))
+    }
+}
