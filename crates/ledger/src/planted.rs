@@ -53,6 +53,16 @@ pub enum Plant {
     AnswerCountedTwice,
     /// An operation is found by its id, whoever asks.
     ForeignOperation,
+    /// After an uncertain opening the caller is told that nothing ran.
+    NothingRanAfterUncertain,
+    /// An operation closes although an effect of it is open.
+    CloseOverOpenEffect,
+    /// Doubt, although a replay would be safe.
+    DoubtInHaste,
+    /// An older delivery is recorded over a newer one.
+    DeliveryGoesBack,
+    /// Recovery takes up nothing that runs.
+    LeftBehind,
     /// A key with other arguments is answered with the operation that it names.
     KeyWithoutFingerprint,
 }
@@ -60,7 +70,7 @@ pub enum Plant {
 #[cfg(feature = "planted")]
 impl Plant {
     /// Every one.
-    pub const ALL: [Plant; 17] = [
+    pub const ALL: [Plant; 22] = [
         Plant::ReceiveWithoutFence,
         Plant::KeyPerAttempt,
         Plant::AnswerBeforeReceipt,
@@ -77,6 +87,11 @@ impl Plant {
         Plant::ReplayWithoutStrategy,
         Plant::AnswerCountedTwice,
         Plant::ForeignOperation,
+        Plant::NothingRanAfterUncertain,
+        Plant::CloseOverOpenEffect,
+        Plant::DoubtInHaste,
+        Plant::DeliveryGoesBack,
+        Plant::LeftBehind,
         Plant::KeyWithoutFingerprint,
     ];
 }

@@ -93,6 +93,7 @@ fn replay_is_safe(effect: &Effect, now: Time, stepped: bool) -> bool {
 
 fn replay(effect: &Effect, now: Time, stepped: bool) -> Step {
     let safe = replay_is_safe(effect, now, stepped) || planted!(ReplayPastRetention);
+    let safe = safe && !planted!(DoubtInHaste);
     if !effect.stored_failure && safe {
         return if effect.attempt_sends < effect.recovery.max_sends {
             Step::Send { replay: true }

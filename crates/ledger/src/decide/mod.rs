@@ -264,7 +264,7 @@ pub fn decide(op: &Operation, event: Event, now: Time) -> Result<Transition, Ref
         }
         Event::Close { fence, result, is_error, caller_gone } => {
             settling(op, fence)?;
-            if !op.effects_settled() {
+            if !op.effects_settled() && !planted!(CloseOverOpenEffect) {
                 return Err(Refusal::Unsettled);
             }
             end(&mut next, Execution::Completed, now);
@@ -349,7 +349,8 @@ pub fn decide(op: &Operation, event: Event, now: Time) -> Result<Transition, Ref
             }
             // The same news again refreshes the time of a written delivery (the guard window counts from the
             // last one) and is otherwise nothing new.
-            if state < op.delivery.state || (state == op.delivery.state && state != DeliveryState::Written) {
+            let back = state < op.delivery.state && !planted!(DeliveryGoesBack);
+            if back || (state == op.delivery.state && state != DeliveryState::Written) {
                 return Err(Refusal::Nothing);
             }
             next.delivery = Delivery { state, at: now, alerted: op.delivery.alerted };

@@ -222,6 +222,9 @@ impl Ledger {
         failpoint!("open.after");
         let committed = match committed {
             Ok(c) => c,
+            Err(StoreError::Uncertain(e)) if planted!(NothingRanAfterUncertain) => {
+                return Err(Box::new(CallError::store(&StoreError::Unavailable(e))));
+            }
             Err(e @ StoreError::Uncertain(_)) => {
                 // A lost acknowledgement: a record under this fresh id can only be this one.
                 self.env.sleep(Millis(50)).await;

@@ -6,6 +6,7 @@ use super::{ApplyError, Ledger, Note};
 use crate::decide::{AtCap, Event, Fence, Refusal, at_cap};
 use crate::failpoint;
 use crate::operation::{DeliveryState, Execution, Operation};
+use crate::planted;
 use crate::store::StoreError;
 use crate::words::{Epoch, Millis};
 use std::sync::Arc;
@@ -85,6 +86,7 @@ impl Ledger {
         let now = self.store.now();
         match &op.execution {
             Execution::Accepted if due => self.settle(op, Event::Expire).await,
+            Execution::Running if planted!(LeftBehind) => Ok(false),
             Execution::Running => {
                 let mine = op.owner == self.store.epoch();
                 if mine && self.live.has_attempt(op.id) && now.since(op.deadline) < Millis::secs(2) {
