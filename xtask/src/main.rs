@@ -1,11 +1,14 @@
-//! The project's own commands: `cargo xtask test | torture | conformance | bench`.
+//! The project's own commands: `cargo xtask test | torture | simulate | conformance | fuzz | bench`.
 //!
 //! `test` is the one command that tells whether the project works: it installs what it needs by package name into
 //! `build/` (and, where a tool is missing, with `apt-get`), runs every check, and closes with `N passed, N failed`.
 
+mod bench;
 mod clients;
 mod docs;
+mod fuzz;
 mod install;
+mod simulate;
 mod steps;
 
 use anyhow::{Context, Result};
@@ -39,6 +42,13 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
+    /// Run the ledger under a seeded scheduler with faults, and check its invariants at every step
+    #[command(disable_help_flag = true)]
+    Simulate {
+        /// Passed on: --schedules N, --seed S, --json, --planted, --each N, --only NAME, --replay SEED, --trace
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
     /// Run the official conformance suite, directly and through a reverse proxy
     #[command(disable_help_flag = true)]
     Conformance {
@@ -46,24 +56,12 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
-    /// Measure
-    #[command(subcommand)]
-    Bench(Bench),
+    /// Run the fuzz targets under libFuzzer
+    Fuzz(fuzz::Options),
+    /// Measure what a call costs, beside what others cost
+    Bench(bench::Args),
     /// Install the official clients, the conformance suite and nginx into build/ and nothing else
     Install,
-}
-
-#[derive(Subcommand)]
-enum Bench {
-    /// A first look at cost: a read-only call and a ledgered one at 1, 16 and 64 connections
-    First {
-        /// The figures as one JSON object on the last line
-        #[arg(long)]
-        json: bool,
-        /// How long each figure is measured, in seconds
-        #[arg(long, default_value_t = 4)]
-        seconds: u64,
-    },
 }
 
 /// The project's folder.
@@ -92,8 +90,10 @@ fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Task::Test { quick, only } => test(quick, only),
         Task::Torture { args } => torture(&args),
-        Task::Bench(Bench::First { json, seconds }) => bench(json, seconds),
+        Task::Simulate { args } => simulate::run(&args),
+        Task::Bench(args) => bench::run(&args),
         Task::Conformance { args } => conformance(&args),
+        Task::Fuzz(options) => fuzz::fuzz(&options),
         Task::Install => install::clients().and_then(|()| install::conformance()).map(|_| true),
     };
     match done {
@@ -137,13 +137,18 @@ fn told(c: &mut Command) -> &mut Command {
 }
 
 fn keep(profile: &str, name: &str) -> Result<PathBuf> {
+    keep_as(profile, name, name)
+}
+
+/// The same under another name.
+fn keep_as(profile: &str, built: &str, name: &str) -> Result<PathBuf> {
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
     let folder = build_dir().join("bin").join(profile);
     std::fs::create_dir_all(&folder)?;
     let kept = folder.join(name);
     // A running copy can't be written over, but it can be replaced.
     let fresh = folder.join(format!("{name}.new"));
-    std::fs::copy(target.join(profile).join(name), &fresh)
+    std::fs::copy(target.join(profile).join(built), &fresh)
         .with_context(|| format!("{name} was not built"))?;
     std::fs::rename(&fresh, &kept)?;
     Ok(kept)
@@ -159,22 +164,6 @@ fn conformance(args: &[String]) -> Result<bool> {
     let nginx = install::conformance()?;
     programs()?;
     Ok(stand("conformance").args(args).env("COUNTERFOIL_NGINX", nginx).status()?.success())
-}
-
-fn bench(json: bool, seconds: u64) -> Result<bool> {
-    let mut c = cargo();
-    c.args(["build", "--release", "--package", "counterfoil"]);
-    steps::must(locked(&mut c))?;
-    let binary = keep("release", "counterfoil")?;
-    let mut c = cargo();
-    c.args(["build", "--release", "--package", "counterfoil-tests", "--bin", "load"]);
-    steps::must(locked(&mut c))?;
-    let mut c = Command::new(keep("release", "load")?);
-    c.args(["--seconds", &seconds.to_string()]).env("COUNTERFOIL_BIN", binary);
-    if json {
-        c.arg("--json");
-    }
-    Ok(c.status()?.success())
 }
 
 /// Where the messages of a run of all checks are written, one file a process.
@@ -215,6 +204,7 @@ fn test(quick: bool, only: Option<String>) -> Result<bool> {
     steps.run("unit and integration tests", |s| {
         let mut c = cargo();
         c.args(["test", "--workspace", "--features", "counterfoil-mcp/wire-log", "--no-fail-fast"]);
+        c.env("COUNTERFOIL_SCHEDULES", simulate::schedules(quick));
         with_log(&mut c);
         s.counted(locked(&mut c))
     });

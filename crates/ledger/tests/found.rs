@@ -116,3 +116,23 @@ fn a_cancellation_that_was_asked_for_ends_what_had_no_effect() {
     let again = Event::Claim { epoch: Epoch(1), by_call: true, owner_dead: false };
     assert_eq!(decide(&ended, again, BASE), Err(Refusal::State));
 }
+
+/// Another replica's news was later than this one's, which counted for more: the guard window ended before its time.
+#[tokio::test(start_paused = true)]
+async fn the_guard_window_counts_from_the_last_news_of_all() {
+    let b = Boot::plain(Strategy::Key, &[]);
+    let call = Call { guard_window: Millis(1000), ..unkeyed() };
+    let first = result(&b.call(&call).await).0;
+    let second = result(&b.call(&keyed(&first.id.to_string())).await).0;
+    *b.store.held.lock().unwrap() = Some(Vec::new());
+    b.ledger.delivered(&first, DeliveryState::Written);
+    b.ledger.delivered(&second, DeliveryState::Written);
+    pause(500).await;
+    let now = store::Store::now(&*b.memory);
+    let gone = decide(&first, Event::Deliver(DeliveryState::Undelivered), now).unwrap();
+    let write = store::Write::Update { operation: Box::new(gone.next), stamp: 1, blobs: Vec::new() };
+    assert_eq!(b.memory.write(write).await.unwrap(), Committed::Done);
+    pause(700).await;
+    refused(&b.call(&call).await, Kind::Twin);
+    assert_eq!(b.count().await, 1);
+}

@@ -64,13 +64,16 @@ impl Outbox {
         let Some(e) = entries.get(&read.id) else { return read };
         match &e.newest {
             Some(n) if n.version > read.version => n.clone(),
-            // Its write is there; the news after it is not.
+            // Its write is there, or another's in its place; the news after it is not.
             Some(n)
                 if e.also.is_some()
                     && n.version == read.version
                     && (n.delivery.state, n.delivery.at) > (read.delivery.state, read.delivery.at) =>
             {
-                n.clone()
+                let mut n = n.clone();
+                // The guard window is never cut short by whose news came first.
+                n.delivery.at = n.delivery.at.max(read.delivery.at);
+                n
             }
             _ => read,
         }

@@ -1,0 +1,105 @@
+//! Many schedules, on all cores.
+
+use crate::coverage::Coverage;
+use crate::lab::Violation;
+use crate::plan::Plan;
+use crate::run::run;
+use ledger::planted::{self, Plant};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
+
+/// A seed whose schedule breaks a rule.
+#[derive(Clone, Debug)]
+pub struct Finding {
+    /// The seed.
+    pub seed: u64,
+    /// What it breaks.
+    pub violation: Violation,
+}
+
+/// What came of many schedules.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// How many were run.
+    pub schedules: u64,
+    /// How many broke a rule.
+    pub violations: u64,
+    /// The first of them.
+    pub findings: Vec<Finding>,
+    /// What was met.
+    pub coverage: Coverage,
+}
+
+/// What is run.
+#[derive(Clone, Debug)]
+pub struct Campaign {
+    /// How many schedules.
+    pub schedules: u64,
+    /// The first seed; each schedule takes the next.
+    pub seed: u64,
+    /// How many threads.
+    pub threads: usize,
+    /// A guard that is taken out, for those schedules only.
+    pub plant: Option<Plant>,
+    /// End at the first violation.
+    pub until_first: bool,
+}
+
+/// The most findings that are kept.
+const KEPT: usize = 20;
+
+/// Silences what simulated tools say when they panic. The ledger's own panics are still told.
+pub fn hush() {
+    let before = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        if info.payload().downcast_ref::<&str>() != Some(&"simulated") {
+            before(info);
+        }
+    }));
+}
+
+impl Campaign {
+    /// Runs it.
+    #[must_use]
+    pub fn run(&self) -> Report {
+        let next = AtomicU64::new(0);
+        let stop = AtomicBool::new(false);
+        let total = Mutex::new(Report::default());
+        std::thread::scope(|scope| {
+            for _ in 0..self.threads.max(1) {
+                scope.spawn(|| {
+                    planted::on_this_thread(self.plant);
+                    let mut mine = Report::default();
+                    while !stop.load(Relaxed) {
+                        let n = next.fetch_add(1, Relaxed);
+                        if n >= self.schedules {
+                            break;
+                        }
+                        let seed = self.seed.wrapping_add(n);
+                        let outcome = run(&Plan::draw(seed), false);
+                        mine.schedules += 1;
+                        mine.coverage.add(&outcome.coverage);
+                        if let Some(violation) = outcome.violation {
+                            mine.violations += 1;
+                            if mine.findings.len() < KEPT {
+                                mine.findings.push(Finding { seed, violation });
+                            }
+                            if self.until_first {
+                                stop.store(true, Relaxed);
+                            }
+                        }
+                    }
+                    let mut total = total.lock().unwrap_or_else(PoisonError::into_inner);
+                    total.schedules += mine.schedules;
+                    total.violations += mine.violations;
+                    total.findings.extend(mine.findings);
+                    total.coverage.add(&mine.coverage);
+                });
+            }
+        });
+        let mut report = total.into_inner().unwrap_or_else(PoisonError::into_inner);
+        report.findings.sort_by_key(|f| f.seed.wrapping_sub(self.seed));
+        report.findings.truncate(KEPT);
+        report
+    }
+}

@@ -1,0 +1,36 @@
+//! The deterministic simulator of the operation ledger. For tests; never shipped.
+//!
+//! It runs the real `ledger` (service, recovery, joining, `decide`, `step`) under a scheduler that owns time, ids and
+//! randomness: up to five callers, up to three replicas, a provider of each class, a store with the faults of a
+//! database behind a network, replicas that die, stall past their lease and wake. The invariants of the contract are
+//! checked at every write, every send, every effect and every answer, liveness at the end. The same seed gives the same
+//! schedule; a failing one is shrunk and replays with a trace.
+
+mod boot;
+mod caller;
+pub mod campaign;
+mod check;
+mod coverage;
+mod lab;
+mod model;
+mod plan;
+mod provider;
+mod rng;
+mod run;
+pub mod shrink;
+mod store;
+#[cfg(test)]
+mod tests;
+mod tool;
+mod trace;
+mod world;
+
+pub use coverage::Coverage;
+pub use lab::Violation;
+pub use run::Outcome;
+
+/// Runs the schedule of a seed; `recording`: with a trace for people.
+#[must_use]
+pub fn simulate(seed: u64, recording: bool) -> Outcome {
+    run::run(&plan::Plan::draw(seed), recording)
+}

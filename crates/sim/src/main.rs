@@ -1,0 +1,179 @@
+//! `simulate`: many schedules, one of them again, or the guards taken out. See `docs/proof.md`.
+
+use anyhow::{Result, bail};
+use clap::Parser;
+use counterfoil_sim::campaign::{Campaign, Report, hush};
+use counterfoil_sim::shrink::shrink;
+use ledger::planted::Plant;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+use std::time::Instant;
+
+#[derive(Parser)]
+#[command(about = "Simulate the operation ledger under a seeded scheduler")]
+struct Args {
+    /// How many schedules
+    #[arg(long, default_value_t = 20_000)]
+    schedules: u64,
+    /// The first seed; each schedule takes the next
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Figures as one JSON object on the last line
+    #[arg(long)]
+    json: bool,
+    /// Take out one guard after another: each must be missed
+    #[arg(long)]
+    planted: bool,
+    /// With --planted: the most schedules for one guard
+    #[arg(long, default_value_t = 20_000, value_name = "N")]
+    each: u64,
+    /// With --planted or --replay: only this guard
+    #[arg(long, value_name = "NAME")]
+    only: Option<String>,
+    /// Run the schedule of this seed again, make it small and say what it breaks
+    #[arg(long, value_name = "SEED")]
+    replay: Option<u64>,
+    /// With --replay: every step of it
+    #[arg(long)]
+    trace: bool,
+    /// Threads; by default one for each core
+    #[arg(long)]
+    threads: Option<usize>,
+}
+
+fn main() -> ExitCode {
+    hush();
+    match run(&Args::parse()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(e) => {
+            eprintln!("simulate: {e:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn threads(args: &Args) -> usize {
+    args.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(2, usize::from))
+}
+
+fn plants(args: &Args) -> Result<Vec<Plant>> {
+    let Some(name) = &args.only else { return Ok(Plant::ALL.to_vec()) };
+    match Plant::ALL.iter().find(|p| format!("{p:?}").eq_ignore_ascii_case(name)) {
+        Some(p) => Ok(vec![*p]),
+        None => bail!("there is no guard `{name}`; there are {:?}", Plant::ALL),
+    }
+}
+
+fn run(args: &Args) -> Result<bool> {
+    if let Some(seed) = args.replay {
+        let plant = if args.only.is_some() { plants(args)?.first().copied() } else { None };
+        ledger::planted::on_this_thread(plant);
+        return Ok(replay(seed, args.trace));
+    }
+    let campaign = Campaign {
+        schedules: args.schedules,
+        seed: args.seed,
+        threads: threads(args),
+        plant: None,
+        until_first: false,
+    };
+    let started = Instant::now();
+    let report = campaign.run();
+    let seconds = started.elapsed().as_secs_f64();
+    println!(
+        "{} schedules in {seconds:.1} s ({:.0} a second), {} violations",
+        report.schedules,
+        report.schedules as f64 / seconds,
+        report.violations
+    );
+    tell(&report);
+    let mut good = report.violations == 0;
+    let (mut caught, mut total) = (0, 0);
+    if args.planted {
+        for plant in plants(args)? {
+            total += 1;
+            let found =
+                Campaign { schedules: args.each, plant: Some(plant), until_first: true, ..campaign.clone() };
+            let found = found.run();
+            match found.findings.first() {
+                Some(f) => {
+                    caught += 1;
+                    println!(
+                        "caught: {plant:?} by `{}` after {} schedules (seed {})",
+                        f.violation.rule, found.schedules, f.seed
+                    );
+                }
+                None => println!("MISSED: {plant:?} in {} schedules", found.schedules),
+            }
+        }
+        good &= caught == total;
+    }
+    if !args.json {
+        return Ok(good);
+    }
+    let mut line = json!({
+        "schedules": report.schedules,
+        "violations": report.violations,
+        "planted_caught": caught,
+        "planted_total": total,
+        "seed": args.seed,
+        "seconds": (seconds * 10.0).round() / 10.0,
+    });
+    if let Value::Object(object) = &mut line {
+        object.insert("coverage".into(), coverage(&report));
+    }
+    println!("{line}");
+    Ok(good)
+}
+
+fn counts(of: &BTreeMap<&'static str, u64>) -> Value {
+    of.iter().map(|(k, n)| ((*k).to_owned(), json!(n))).collect::<serde_json::Map<_, _>>().into()
+}
+
+fn coverage(report: &Report) -> Value {
+    let c = &report.coverage;
+    let transitions: serde_json::Map<_, _> =
+        c.transitions.iter().map(|((from, to), n)| (format!("{from}>{to}"), json!(n))).collect();
+    json!({
+        "transitions": transitions,
+        "refusals": counts(&c.refusals),
+        "windows": counts(&c.windows),
+        "sends": counts(&c.sends),
+        "errors": counts(&c.errors),
+        "joins": counts(&c.joins),
+        "alerts": counts(&c.alerts),
+        "faults": counts(&c.faults),
+    })
+}
+
+fn tell(report: &Report) {
+    for f in &report.findings {
+        println!("seed {}: {} at {} ms: {}", f.seed, f.violation.rule, f.violation.at, f.violation.what);
+    }
+    if let Some(f) = report.findings.first() {
+        println!("the first one, made small (again: --replay {} --trace):", f.seed);
+        replay(f.seed, false);
+    }
+}
+
+/// Whether the schedule breaks nothing.
+fn replay(seed: u64, trace: bool) -> bool {
+    let Some(small) = shrink(seed, 400) else {
+        println!("the schedule of seed {seed} breaks nothing");
+        if trace {
+            counterfoil_sim::simulate(seed, true).trace.iter().for_each(|l| println!("{l}"));
+        }
+        return true;
+    };
+    if trace {
+        println!("{}", small.plan);
+        small.outcome.trace.iter().for_each(|l| println!("{l}"));
+    }
+    println!("made small in {} runs; {} steps are left", small.runs, small.outcome.steps);
+    if let Some(v) = &small.outcome.violation {
+        println!("seed {seed} breaks `{}` at {} ms: {}", v.rule, v.at, v.what);
+    }
+    false
+}

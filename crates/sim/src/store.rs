@@ -1,0 +1,331 @@
+//! One replica's way to the shared store, with the faults of a network and a database in between.
+
+use crate::lab::Lab;
+use crate::model::Writer;
+use crate::rng::Rng;
+use crate::world::{Home, OUTSIDE, lock};
+use async_trait::async_trait;
+use ledger::Operation;
+use ledger::keys::Secret;
+use ledger::memory::MemoryStore;
+use ledger::store::{
+    ApiKey, BlobKind, Committed, Counts, Found, Identity, Query, Session, SessionChange, Store, StoreError,
+    StoreStats, Write,
+};
+use ledger::words::{Epoch, KeyHash, Millis, OperationId, SlotHash, Time};
+use std::sync::{Arc, Mutex};
+
+pub(crate) struct SimStore {
+    lab: Arc<Lab>,
+    epoch: Epoch,
+    home: Home,
+    identity: Identity,
+    rng: Mutex<Rng>,
+    /// Written soon; lost if the replica dies first.
+    lazy: Mutex<Vec<Write>>,
+    /// API keys and sessions: no part of what is simulated.
+    aside: MemoryStore,
+}
+
+/// What becomes of a write.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Plain,
+    Unavailable,
+    /// Made, and not confirmed.
+    Unconfirmed,
+    /// Not made, and not confirmed.
+    Lost,
+    /// Not confirmed, and made after a while.
+    Later,
+    Twice,
+    DieBefore,
+    DieAfter,
+}
+
+impl SimStore {
+    pub fn new(lab: Arc<Lab>, epoch: Epoch, home: Home, rng: Rng, aside: MemoryStore) -> Arc<SimStore> {
+        let identity = Identity { name: "simulated".into(), secret: Secret([7; 32]) };
+        Arc::new(SimStore { lab, epoch, home, identity, rng: Mutex::new(rng), lazy: Mutex::default(), aside })
+    }
+
+    /// A way to the store and back: now and then others come first, seldom it takes long.
+    async fn way(&self) {
+        let ms = {
+            let mut r = lock(&self.rng);
+            if self.lab.hits(&mut r, self.lab.plan.rates.store_slow) {
+                r.range(20, 2000)
+            } else {
+                r.range(-3, 3)
+            }
+        };
+        if ms > 0 {
+            self.lab.world.sleep(ms).await;
+        }
+    }
+
+    fn writer(&self) -> Writer {
+        Writer { epoch: self.epoch, task: self.lab.world.current() }
+    }
+
+    fn fate(&self) -> Fate {
+        let rates = &self.lab.plan.rates;
+        let mut r = lock(&self.rng);
+        let mut hits = |rate| self.lab.hits(&mut r, rate);
+        let (fate, word) = if hits(rates.store_unavailable) {
+            (Fate::Unavailable, "write refused")
+        } else if hits(rates.store_uncertain) {
+            match r.below(5) {
+                0 | 1 => (Fate::Unconfirmed, "acknowledgement lost"),
+                2 => (Fate::Lost, "write lost"),
+                _ => (Fate::Later, "write late"),
+            }
+        } else if hits(rates.store_duplicate) {
+            (Fate::Twice, "write repeated")
+        } else if hits(rates.store_kill) {
+            if r.mille(500) {
+                (Fate::DieBefore, "died before a write")
+            } else {
+                (Fate::DieAfter, "died after a write")
+            }
+        } else {
+            return Fate::Plain;
+        };
+        self.lab.state().coverage.fault(word);
+        self.lab.say(format_args!("epoch {}: {word}", self.epoch.0));
+        fate
+    }
+
+    fn make(&self, write: &Write) -> Committed {
+        self.drain();
+        self.lab.state().apply(&self.lab, write, self.writer())
+    }
+
+    fn drain(&self) {
+        let lazy = std::mem::take(&mut *lock(&self.lazy));
+        let mut state = self.lab.state();
+        for w in lazy {
+            state.apply(&self.lab, &w, self.writer());
+        }
+    }
+
+    /// The lease is over, and here that means that nothing more is written under this epoch.
+    fn is_fenced(&self) -> bool {
+        self.lab.plan.lapse_ends && !self.is_live(self.epoch)
+    }
+
+    async fn die(&self) {
+        self.lab.world.kill(self.home);
+        std::future::pending::<()>().await;
+    }
+
+    async fn reading(&self) -> Result<(), StoreError> {
+        self.way().await;
+        let fails = self.lab.hits(&mut lock(&self.rng), self.lab.plan.rates.read_unavailable);
+        if fails {
+            self.lab.state().coverage.fault("read refused");
+            return Err(StoreError::Unavailable("simulated".into()));
+        }
+        Ok(())
+    }
+
+    fn attention(&self, op: &Operation) -> Option<Time> {
+        op.attention(self.lab.plan.grace, Millis::secs(30))
+    }
+}
+
+#[async_trait]
+impl Store for SimStore {
+    fn now(&self) -> Time {
+        self.lab.time()
+    }
+    fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+    fn is_live(&self, epoch: Epoch) -> bool {
+        self.lab.state().is_live(epoch, self.lab.time(), self.lab.plan.lease)
+    }
+    fn clock_step(&self) -> Option<Time> {
+        self.lab.clock_step()
+    }
+    fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    async fn write(&self, write: Write) -> Result<Committed, StoreError> {
+        self.way().await;
+        if self.is_fenced() {
+            self.lab.state().coverage.fault("write of a lapsed replica refused");
+            return Err(StoreError::Unavailable("the lease is over".into()));
+        }
+        let uncertain = || StoreError::Uncertain("simulated".into());
+        let done = match self.fate() {
+            Fate::Plain => self.make(&write),
+            Fate::Unavailable => return Err(StoreError::Unavailable("simulated".into())),
+            Fate::Unconfirmed => {
+                self.make(&write);
+                self.way().await;
+                return Err(uncertain());
+            }
+            Fate::Lost => return Err(uncertain()),
+            Fate::Later => {
+                let (lab, who) = (self.lab.clone(), self.writer());
+                let ms = {
+                    let mut r = lock(&self.rng);
+                    // Often just when the writer, having looked, writes once more.
+                    if r.mille(600) { r.range(35, 60) } else { r.range(1, 300) }
+                };
+                self.lab.world.spawn(
+                    OUTSIDE,
+                    Box::pin(async move {
+                        lab.world.sleep(ms).await;
+                        lab.state().apply(&lab, &write, who);
+                    }),
+                );
+                return Err(uncertain());
+            }
+            Fate::Twice => {
+                let first = self.make(&write);
+                let second = self.make(&write);
+                if first != second {
+                    let what = format!("a repeated write was {second:?}, the first {first:?}");
+                    self.lab.fail(&mut self.lab.state(), "repeatable", what);
+                }
+                first
+            }
+            Fate::DieBefore => {
+                self.die().await;
+                return Err(uncertain());
+            }
+            Fate::DieAfter => {
+                self.make(&write);
+                self.die().await;
+                return Err(uncertain());
+            }
+        };
+        self.way().await;
+        Ok(done)
+    }
+
+    fn write_lazily(&self, write: Write) {
+        lock(&self.lazy).push(write);
+    }
+
+    async fn flush(&self) -> Result<(), StoreError> {
+        self.reading().await?;
+        if self.is_fenced() {
+            return Err(StoreError::Unavailable("the lease is over".into()));
+        }
+        self.drain();
+        Ok(())
+    }
+
+    async fn by_id(&self, id: OperationId) -> Result<Option<Found>, StoreError> {
+        self.reading().await?;
+        let s = self.lab.state();
+        Ok(match s.records.get(&id) {
+            Some(r) => Some(Found::Operation(Box::new(r.op.clone()))),
+            None => s.graves.get(&id).map(|(t, _)| Found::Tombstone(t.clone())),
+        })
+    }
+    async fn by_key(&self, key: &KeyHash) -> Result<Option<Found>, StoreError> {
+        self.reading().await?;
+        let s = self.lab.state();
+        if let Some(r) = s.keys.get(key).and_then(|id| s.records.get(id)) {
+            return Ok(Some(Found::Operation(Box::new(r.op.clone()))));
+        }
+        Ok(s.graves.values().find(|g| g.1 == Some(*key)).map(|g| Found::Tombstone(g.0.clone())))
+    }
+    async fn by_slot(&self, slot: &SlotHash) -> Result<Option<Operation>, StoreError> {
+        self.reading().await?;
+        let s = self.lab.state();
+        Ok(s.slots.get(slot).and_then(|id| s.records.get(id)).map(|r| r.op.clone()))
+    }
+    async fn blob(&self, id: OperationId, kind: BlobKind) -> Result<Option<Vec<u8>>, StoreError> {
+        self.reading().await?;
+        Ok(self.lab.state().blobs.get(&(id, kind)).cloned())
+    }
+    async fn due(&self, now: Time, limit: usize) -> Result<Vec<Operation>, StoreError> {
+        self.reading().await?;
+        let s = self.lab.state();
+        let mut due: Vec<(Time, &Operation)> = s
+            .records
+            .values()
+            .filter_map(|r| self.attention(&r.op).filter(|t| *t <= now).map(|t| (t, &r.op)))
+            .collect();
+        due.sort_by_key(|(t, op)| (*t, op.id));
+        Ok(due.into_iter().take(limit).map(|(_, op)| op.clone()).collect())
+    }
+    async fn orphans(&self, after: Option<OperationId>, limit: usize) -> Result<Vec<Operation>, StoreError> {
+        self.reading().await?;
+        let (now, lease) = (self.lab.time(), self.lab.plan.lease);
+        let s = self.lab.state();
+        let dead = |e: Epoch| !s.is_live(e, now, lease);
+        Ok(s.records
+            .values()
+            .map(|r| &r.op)
+            .filter(|op| after.is_none_or(|a| op.id > a) && self.attention(op).is_some())
+            .filter(|op| (op.owner != Epoch(0) && dead(op.owner)) || dead(op.caller.epoch))
+            .take(limit)
+            .cloned()
+            .collect())
+    }
+    async fn next_attention(&self) -> Result<Option<Time>, StoreError> {
+        self.reading().await?;
+        Ok(self.lab.state().records.values().filter_map(|r| self.attention(&r.op)).min())
+    }
+    async fn list(&self, q: &Query) -> Result<Vec<Operation>, StoreError> {
+        self.reading().await?;
+        let s = self.lab.state();
+        Ok(s.records
+            .values()
+            .rev()
+            .map(|r| &r.op)
+            .filter(|op| q.before.is_none_or(|b| op.id < b))
+            .filter(|op| q.principal.as_deref().is_none_or(|p| *op.scope.principal == *p))
+            .filter(|op| q.tool.as_deref().is_none_or(|t| *op.scope.tool == *t))
+            .filter(|op| q.state.as_deref().is_none_or(|w| op.execution.word() == w))
+            .filter(|op| q.delivery.as_deref().is_none_or(|w| op.delivery.state.word() == w))
+            .take(q.limit)
+            .cloned()
+            .collect())
+    }
+    async fn counts(&self) -> Result<Counts, StoreError> {
+        self.reading().await?;
+        let mut c = Counts::default();
+        for r in self.lab.state().records.values() {
+            *c.execution.entry(r.op.execution.word().into()).or_default() += 1;
+            *c.delivery.entry(r.op.delivery.state.word().into()).or_default() += 1;
+        }
+        Ok(c)
+    }
+    async fn prune(&self, now: Time, tombstones_for: Millis, limit: usize) -> Result<usize, StoreError> {
+        self.reading().await?;
+        Ok(self.lab.state().prune(now, tombstones_for, limit))
+    }
+
+    async fn put_api_key(&self, key: ApiKey) -> Result<(), StoreError> {
+        self.aside.put_api_key(key).await
+    }
+    async fn api_keys(&self) -> Result<Vec<ApiKey>, StoreError> {
+        self.aside.api_keys().await
+    }
+    async fn open_session(&self, session: Session) -> Result<(), StoreError> {
+        self.aside.open_session(session).await
+    }
+    async fn session(&self, id: &str) -> Result<Option<Session>, StoreError> {
+        self.aside.session(id).await
+    }
+    async fn change_session(&self, id: &str, change: SessionChange) -> Result<Option<Session>, StoreError> {
+        self.aside.change_session(id, change).await
+    }
+    async fn end_session(&self, id: &str) -> Result<bool, StoreError> {
+        self.aside.end_session(id).await
+    }
+    async fn prune_sessions(&self, unused_since: Time, limit: usize) -> Result<usize, StoreError> {
+        self.aside.prune_sessions(unused_since, limit).await
+    }
+    fn stats(&self) -> StoreStats {
+        StoreStats::default()
+    }
+}

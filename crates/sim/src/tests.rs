@@ -1,0 +1,209 @@
+//! One tiny schedule for each kind of fault: it is made, it is seen, and nothing breaks.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use crate::plan::{Blow, CallerPlan, KeyMode, Plan, Rates, ToolPlan, Wish};
+use crate::run::{Outcome, run};
+use ledger::words::Millis;
+use ledger::{OperationPolicy, Recovery, Strategy, Unkeyed};
+
+fn plan(strategy: Strategy) -> Plan {
+    let recovery = Recovery {
+        processing_bound: Millis(2000),
+        visibility_lag: Millis(700),
+        send_timeout: Millis(1000),
+        initial_backoff: Millis(50),
+        max_backoff: Millis(600),
+        ..Recovery::new(strategy)
+    };
+    let policy = OperationPolicy { timeout: Millis(5000), abandoned_for: Millis(500), ..Default::default() };
+    let tool = ToolPlan {
+        name: "t0".into(),
+        recovery,
+        effects: 1,
+        planned: true,
+        at_once: false,
+        unkeyed: Unkeyed::Guard,
+        guard_window: Millis(5000),
+        policy,
+        retention: None,
+        keeps_failures: false,
+        before: 0,
+        after: 0,
+        other: 0,
+        deaf: 0,
+    };
+    let wish = Wish {
+        tool: 0,
+        arguments: 0,
+        key: KeyMode::Program,
+        key_number: 0,
+        leaves: 0,
+        acknowledges: 1000,
+        again: false,
+        second: false,
+        pries: 0,
+        alters: 0,
+        starts_at: 0,
+    };
+    Plan {
+        seed: 7,
+        replicas: 1,
+        tools: vec![tool],
+        callers: vec![CallerPlan { number: 0, principal: "ann", wishes: vec![wish] }],
+        blows: Vec::new(),
+        rates: Rates::default(),
+        calm_at: 3000,
+        lease: 1500,
+        heartbeat: 500,
+        lapse_ends: false,
+        grace: Millis(2000),
+    }
+}
+
+#[track_caller]
+fn clean(plan: &Plan) -> Outcome {
+    let o = run(plan, true);
+    assert!(o.violation.is_none(), "{}", o.trace.join("\n"));
+    o
+}
+
+fn happenings(o: &Outcome) -> usize {
+    o.trace.iter().filter(|l| l.ends_with(" happens")).count()
+}
+
+#[track_caller]
+fn answered(o: &Outcome) {
+    assert!(o.trace.iter().any(|l| l.contains("gets a result")), "{}", o.trace.join("\n"));
+}
+
+#[test]
+fn without_faults_a_call_is_two_writes_and_one_effect() {
+    for strategy in [Strategy::Key, Strategy::Unique, Strategy::Natural, Strategy::Lookup, Strategy::None] {
+        let o = clean(&plan(strategy));
+        answered(&o);
+        assert_eq!(happenings(&o), 1);
+        assert_eq!(o.coverage.transitions[&("-", "running")], 1);
+        assert_eq!(o.coverage.transitions[&("running", "completed")], 1);
+        assert!(o.coverage.faults.is_empty());
+    }
+}
+
+#[test]
+fn faults_of_the_store() {
+    crate::campaign::hush();
+    let with = |change: fn(&mut Rates)| {
+        let mut p = plan(Strategy::Key);
+        change(&mut p.rates);
+        let o = clean(&p);
+        answered(&o);
+        assert_eq!(happenings(&o), 1);
+        o.coverage
+    };
+    assert!(with(|r| r.store_unavailable = 700).faults["write refused"] > 0);
+    assert!(with(|r| r.read_unavailable = 700).faults["read refused"] > 0);
+    assert!(with(|r| r.store_duplicate = 1000).faults["write repeated"] > 1);
+    let uncertain = with(|r| r.store_uncertain = 900).faults;
+    assert!(uncertain.keys().any(|k| ["acknowledgement lost", "write lost", "write late"].contains(k)));
+    let dead = with(|r| r.store_kill = 700).faults;
+    assert!(dead.keys().any(|k| k.starts_with("died")));
+    with(|r| r.store_slow = 1000);
+}
+
+#[test]
+fn faults_on_the_way_to_the_provider() {
+    let with = |change: fn(&mut Rates)| {
+        let mut p = plan(Strategy::Key);
+        change(&mut p.rates);
+        let o = clean(&p);
+        answered(&o);
+        (o.coverage.clone(), happenings(&o))
+    };
+    assert!(with(|r| r.not_sent = 1000).0.sends["not_sent"] > 0);
+    assert!(with(|r| r.request_lost = 1000).0.sends["unknown"] > 0);
+    assert!(with(|r| r.busy = 1000).0.sends["not_applied"] > 0);
+    let (c, happened) = with(|r| r.answer_lost = 1000);
+    assert!(c.sends["unknown"] > 0);
+    assert_eq!(happened, 1, "the provider honours the key");
+    let (c, happened) = with(|r| r.refuses = 1000);
+    assert_eq!((c.sends["refused"], happened), (1, 0));
+}
+
+#[test]
+fn an_answer_that_is_lost_is_looked_for_or_left_in_doubt() {
+    let mut p = plan(Strategy::Lookup);
+    p.rates.answer_lost = 1000;
+    let o = clean(&p);
+    answered(&o);
+    assert_eq!(happenings(&o), 1);
+    assert!(o.trace.iter().any(|l| l.contains("asks: Found")));
+    let mut p = plan(Strategy::None);
+    p.rates.answer_lost = 1000;
+    let o = clean(&p);
+    assert_eq!((happenings(&o), o.coverage.sends["unknown"]), (1, 1));
+    assert!(o.coverage.errors["in_doubt"] > 0);
+    assert!(
+        o.trace.iter().any(|l| l.contains("Applied") && l.contains("decided")),
+        "an operator looks at last"
+    );
+}
+
+#[test]
+fn a_packet_that_outlasts_every_bound_is_excused_and_counted() {
+    let mut p = plan(Strategy::Lookup);
+    p.rates.stalls = 1000;
+    assert!(clean(&p).coverage.faults["packet held up"] > 0);
+}
+
+#[test]
+fn a_replica_that_dies_is_recovered_from() {
+    for at in [2, 12, 25] {
+        let mut p = plan(Strategy::Key);
+        p.rates.slow = 1000;
+        p.blows.push((at, Blow::Kill { replica: 0, down: 300 }));
+        let o = clean(&p);
+        answered(&o);
+        assert_eq!((happenings(&o), o.coverage.faults["killed"]), (1, 1));
+    }
+}
+
+#[test]
+fn a_replica_that_stalls_past_its_lease_writes_nothing_more() {
+    for lapse_ends in [false, true] {
+        let mut p = plan(Strategy::Key);
+        (p.replicas, p.lapse_ends, p.calm_at) = (2, lapse_ends, 9000);
+        p.rates.answer_lost = 1000;
+        p.blows = vec![
+            (5, Blow::Pause { replica: 0, length: 6000 }),
+            (6500, Blow::Pause { replica: 1, length: 2000 }),
+        ];
+        let o = clean(&p);
+        assert_eq!(happenings(&o), 1);
+        assert!(o.coverage.faults["woke after its lease"] > 0);
+    }
+}
+
+#[test]
+fn clocks_that_are_set_end_replays_and_lengthen_waits() {
+    for blow in [Blow::Step, Blow::Jump { by: 60_000 }] {
+        for strategy in [Strategy::Key, Strategy::Lookup] {
+            let mut p = plan(strategy);
+            p.rates.request_lost = 1000;
+            if strategy == Strategy::Key {
+                p.tools[0].recovery.replay_for = Some(Millis(12_000));
+            }
+            p.blows.push((400, blow.clone()));
+            clean(&p);
+        }
+    }
+}
+
+#[test]
+fn callers_that_leave_come_back_and_are_answered() {
+    let mut p = plan(Strategy::Key);
+    p.callers[0].wishes[0].leaves = 1000;
+    p.callers[0].wishes[0].key = KeyMode::None;
+    p.rates.slow = 1000;
+    let o = clean(&p);
+    answered(&o);
+    assert_eq!(happenings(&o), 1, "a retry without a key makes no second effect");
+}
