@@ -5,7 +5,7 @@ use crate::install::{Stamp, apt, locked_packages, version};
 use crate::steps::must;
 use crate::{build_dir, root};
 use anyhow::{Context, Result};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Those in TypeScript: the divided packages, and the one of the legacy era.
@@ -40,11 +40,17 @@ fn typescript(name: &str) -> Result<()> {
 }
 
 fn python(name: &str) -> Result<()> {
-    let folder = folder(name);
+    venv(&source(name).join("requirements.txt"), &folder(name))
+}
+
+/// The packages of a list with versions, in a virtual environment `venv` in `folder`.
+///
+/// # Errors
+/// A package can't be had.
+pub fn venv(list: &Path, folder: &Path) -> Result<()> {
     let venv = folder.join("venv");
-    std::fs::create_dir_all(&folder)?;
-    let list = source(name).join("requirements.txt");
-    let stamp = Stamp::of(&folder, &[std::fs::read_to_string(&list)?, folder.display().to_string()]);
+    std::fs::create_dir_all(folder)?;
+    let stamp = Stamp::of(folder, &[std::fs::read_to_string(list)?, folder.display().to_string()]);
     if stamp.is_fresh() && version(&venv.join("bin/python"), "--version").is_some() {
         return Ok(());
     }
@@ -55,6 +61,6 @@ fn python(name: &str) -> Result<()> {
     }
     let mut pip = Command::new(venv.join("bin/python"));
     pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--only-binary", ":all:"]);
-    must(pip.arg("--requirement").arg(&list))?;
+    must(pip.arg("--requirement").arg(list))?;
     stamp.set()
 }

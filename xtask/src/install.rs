@@ -24,11 +24,19 @@ fn own_node() -> PathBuf {
 /// # Errors
 /// A package can't be had; says which.
 pub fn clients() -> Result<()> {
-    compiler()?;
     curl()?;
-    node()?;
-    python()?;
+    languages()?;
     crate::clients::install()
+}
+
+/// Makes sure of a C compiler, Node.js and Python.
+///
+/// # Errors
+/// One can't be had; says which.
+pub fn languages() -> Result<()> {
+    compiler()?;
+    node()?;
+    python()
 }
 
 /// The first number that a program says of its version, and the one after it.

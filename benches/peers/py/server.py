@@ -1,0 +1,40 @@
+"""The same tool with the official Python SDK, on uvicorn, stateless and answering JSON.
+
+Prints {"url": ...} when it listens; ends when its standard input does. The reader of standard input is a thread that
+sleeps in its one read.
+"""
+
+import asyncio
+import json
+import os
+import socket
+import sys
+import threading
+
+import uvicorn
+from mcp.server import MCPServer
+
+server = MCPServer("echo", log_level="WARNING")
+
+
+@server.tool(structured_output=False)
+def echo(text: str) -> str:
+    """Gives back what it was given"""
+    return text
+
+
+def until_stdin_ends() -> None:
+    sys.stdin.buffer.read(1)
+    os._exit(0)
+
+
+async def main() -> None:
+    app = server.streamable_http_app(json_response=True, stateless_http=True)
+    listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
+    threading.Thread(target=until_stdin_ends, daemon=True).start()
+    print(json.dumps({"url": f"http://127.0.0.1:{listener.getsockname()[1]}/mcp"}), flush=True)
+    config = uvicorn.Config(app, log_level="warning", access_log=False)
+    await uvicorn.Server(config).serve(sockets=[listener])
+
+
+asyncio.run(main())

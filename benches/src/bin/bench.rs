@@ -1,0 +1,99 @@
+//! `cargo xtask bench`: takes the figures. Told by xtask where everything is (`COUNTERFOIL_BIN`, `COUNTERFOIL_BUILD_DIR`);
+//! the other programs of this package are beside it.
+
+use anyhow::{Result, bail};
+use clap::Parser;
+use counterfoil_benches::figures::Figures;
+use counterfoil_benches::process::load_average;
+use counterfoil_benches::runs::{self, Extent, PAIRS};
+use serde_json::json;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+/// The groups of figures that are taken together, by their names or the beginnings of them.
+const NAMES: [&[&str]; 7] = [
+    &["readonly_vs_axum_16", "readonly_vs_axum_64", "readonly_vs_rmcp_64", "cpu_us_readonly"],
+    &["ledgered_vs_typescript_64", "ledgered_vs_python_64"],
+    &["ledger_vs_floor_64"],
+    &["ledger_p50_ms", "ledger_p99_ms", "cpu_us_ledgered", "fsync_per_s", "rss_idle_mb", "rss_load_mb"],
+    &["start_ms", "rss_per_listen_kb"],
+    &["recover_10k_ms", "recover_10k_settled_ms"],
+    &["growth_1e6"],
+];
+
+#[derive(Parser)]
+#[command(name = "bench", about = "What a call costs, beside what others cost")]
+struct Cli {
+    /// All figures as one JSON object on the last line
+    #[arg(long)]
+    json: bool,
+    /// Only figures whose name contains this, and those that are taken together with them
+    #[arg(long, value_name = "FIGURE")]
+    only: Option<String>,
+    /// How long each side of a pair is measured, in seconds
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=60))]
+    seconds: u64,
+}
+
+fn main() -> ExitCode {
+    match run(&Cli::parse()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => {
+            eprintln!("bench: a bar was missed");
+            ExitCode::FAILURE
+        }
+        Err(e) => {
+            eprintln!("bench: {e:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(cli: &Cli) -> Result<bool> {
+    let wanted =
+        |name: &str| cli.only.as_deref().is_none_or(|only| name.contains(only) || only.contains(name));
+    let group = |n: usize| NAMES[n].iter().any(|name| wanted(name));
+    if !(0..NAMES.len()).any(group) {
+        bail!("there is no such figure; there are {}", NAMES.concat().join(", "));
+    }
+    let extent = Extent { each: Duration::from_secs(cli.seconds) };
+    let (before, began) = (load_average(), Instant::now());
+    if before > 1.0 {
+        println!("This machine is busy (load average {before}): these figures say little.");
+    }
+    let mut figures = Figures::default();
+    if group(0) {
+        runs::readonly(&mut figures, extent, &wanted)?;
+    }
+    if group(1) {
+        runs::ledgered(&mut figures, extent, &wanted)?;
+    }
+    if group(2) {
+        runs::floor(&mut figures, extent)?;
+    }
+    if group(3) {
+        runs::latency(&mut figures, extent)?;
+    }
+    if group(4) {
+        runs::start(&mut figures)?;
+        runs::listen(&mut figures)?;
+    }
+    if group(5) {
+        runs::recover(&mut figures)?;
+    }
+    if group(6) {
+        runs::growth(&mut figures, extent)?;
+    }
+    let all_met = figures.all_met();
+    if cli.json {
+        let run = json!({
+            "seconds": cli.seconds,
+            "pairs": PAIRS,
+            "cores": std::thread::available_parallelism().map_or(0, usize::from),
+            "load_average_before": before,
+            "took_s": began.elapsed().as_secs(),
+        });
+        println!("{}", figures.json(run));
+    }
+    Ok(all_met)
+}
