@@ -7,6 +7,7 @@ use axum::body::Body;
 use http::{HeaderMap, Request, StatusCode};
 use http_body_util::BodyExt;
 use mcp::Revision;
+use mcp::json::Limits;
 use mcp::server::{Exchange, HttpConfig, Outcome, Responder, Service, WireResult, router};
 use mcp::{RawObject, RpcError};
 use std::sync::{Arc, Mutex};
@@ -22,12 +23,16 @@ const LEVELS: [&str; 8] = ["debug", "info", "notice", "warning", "error", "criti
 #[derive(Default)]
 struct Notes(Mutex<Vec<(String, Revision)>>);
 
+/// Has what each method's result must have, so that what is sent here fits the schemas, too.
+const RESULT: &str = r#"{"tools":[],"content":[],"prompts":[],"messages":[],"resources":[],"resourceTemplates":[],"contents":[],"completion":{"values":[]},"supportedVersions":["2026-07-28"],"capabilities":{},"ttlMs":0,"cacheScope":"public","_meta":{"io.modelcontextprotocol/subscriptionId":0}}"#;
+
 impl Service for Notes {
     fn ready(&self, exchange: &Exchange) -> Option<Outcome> {
         let revision = exchange.caller.revision;
         self.0.lock().expect("one thread").push((exchange.request.method.clone(), revision));
         let made = if revision.is_legacy() { WireResult::legacy } else { WireResult::complete };
-        Some(made(&RawObject::empty().raw(), &[]).expect("an object").into())
+        let result = RawObject::parse(RESULT.to_owned(), &Limits::default()).expect("an object");
+        Some(made(&result.raw(), &[]).expect("an object").into())
     }
 
     async fn call(self: Arc<Self>, _: Exchange, responder: Responder) {
