@@ -22,9 +22,24 @@ impl Fixture {
     /// # Errors
     /// It is not there or does not start.
     pub fn start() -> Result<Fixture> {
+        Self::with(|_| {})
+    }
+
+    /// The same, and what it sends is not held against the schemas: it is asked for what no revision knows.
+    ///
+    /// # Errors
+    /// It is not there or does not start.
+    pub fn beyond_the_schemas() -> Result<Fixture> {
+        Self::with(|command| {
+            command.env_remove("COUNTERFOIL_WIRE_LOG");
+        })
+    }
+
+    fn with(change: impl FnOnce(&mut Command)) -> Result<Fixture> {
         let dir = TempDir::with_prefix("counterfoil-test-")?;
         let mut command = Command::new(fixture()?);
         command.arg("--traps").arg("--data").arg(dir.path().join("data"));
+        change(&mut command);
         let mut process = Process::start(&mut command, &dir.path().join("log"))?;
         let ready = process.ready().context("the fixture server")?;
         let url = ready["url"].as_str().context("its url")?;

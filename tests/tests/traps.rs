@@ -452,7 +452,7 @@ fn what_nobody_knows_passes_byte_for_byte() {
         assert_eq!(asked.try_iter().count(), 1, "{era:?}");
     }
 
-    let fixture = Fixture::start().unwrap();
+    let fixture = Fixture::beyond_the_schemas().unwrap();
     let content = r#"[{"type":"hologram","data":{"depth": 1.50e1 , "z":9007199254740993}},{"type":"text","text":"t\u00e9xt"}]"#;
     for era in ERAS {
         let reply = call(fixture.addr, era, "trap_unknown_fields", json!({})).unwrap();
