@@ -2,8 +2,13 @@
 //!
 //! It never goes behind a moment that was recorded (the high-water mark in the database). A wall clock that
 //! jumps is not followed, but remembered: it means that real time and ledger time no longer agree.
+//!
+//! Between two runs on a machine that stayed up, its clock that can't be set says how much time passed, if the wall
+//! clock agrees. Otherwise there is only the wall clock: what lies between the mark and the start is then a
+//! [`Gap`], of which nobody knows how much of it really passed.
 
 use ledger::Env;
+use ledger::gaps::Gap;
 use ledger::words::{Millis, Time};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -14,6 +19,10 @@ pub trait Clock: Send + Sync + 'static {
     fn wall(&self) -> i64;
     /// Milliseconds from an arbitrary start; never goes back and counts time asleep.
     fn elapsed(&self) -> i64;
+    /// Names the start that `elapsed` counts from, the same for every process of it; `None`: it is this process's own.
+    fn boot(&self) -> Option<String> {
+        None
+    }
 }
 
 /// The operating system's clocks.
@@ -32,16 +41,37 @@ impl Clock for SystemClock {
         let t = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
         t.tv_sec * 1000 + t.tv_nsec / 1_000_000
     }
+    #[cfg(target_os = "linux")]
+    fn boot(&self) -> Option<String> {
+        let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+        Some(id.trim().to_owned()).filter(|id| !id.is_empty())
+    }
     #[cfg(not(target_os = "linux"))]
     fn elapsed(&self) -> i64 {
         self.0.monotonic()
     }
 }
 
+/// What is kept of the clocks with the newest recorded moment.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Mark {
+    /// The ledger's time.
+    pub high_water: Time,
+    /// See [`ledger::Store::clock_step`].
+    pub step: Option<Time>,
+    /// See [`Clock::boot`].
+    pub boot: Option<String>,
+    /// [`Clock::elapsed`] then.
+    pub elapsed: i64,
+    /// Wall less elapsed time when they were last found to agree.
+    pub skew: i64,
+}
+
 const NO_STEP: i64 = i64::MIN;
 
 pub(crate) struct LedgerClock {
     clock: Arc<dyn Clock>,
+    boot: Option<String>,
     base: i64,
     started: i64,
     margin: i64,
@@ -51,23 +81,51 @@ pub(crate) struct LedgerClock {
 }
 
 impl LedgerClock {
-    /// Starts at the later of the wall clock and the mark; a wall clock far behind the mark is a step.
-    pub fn start(clock: Arc<dyn Clock>, high_water: Time, step: Option<Time>, margin: Millis) -> LedgerClock {
-        let (wall, started) = (clock.wall(), clock.elapsed());
-        let base = wall.max(high_water.0);
-        let step = if wall < base.saturating_sub(margin.0) { base } else { step.map_or(NO_STEP, |t| t.0) };
-        LedgerClock {
+    /// Starts at the later of the wall clock and the moment that the mark leads to. A wall clock far behind the mark is
+    /// a step, and so is one that was set while nothing ran, where that can be known. Also gives what was not watched of
+    /// the time since the mark.
+    pub fn start(clock: Arc<dyn Clock>, mark: &Mark, margin: Millis) -> (LedgerClock, Gap) {
+        let (wall, started, boot) = (clock.wall(), clock.elapsed(), clock.boot());
+        let margin = margin.0;
+        let skew = wall.saturating_sub(started);
+        let stayed_up = boot.is_some() && boot == mark.boot && started >= mark.elapsed;
+        let agree = skew.abs_diff(mark.skew) <= margin.unsigned_abs();
+        let watched = stayed_up && agree;
+        let known = mark.high_water.0.saturating_add(if watched { started - mark.elapsed } else { 0 });
+        // A small difference is the wall clock's own.
+        let base = if watched && wall.saturating_sub(known) <= margin { known } else { wall.max(known) };
+        let set = (stayed_up && !agree) || (!watched && wall < base.saturating_sub(margin));
+        let step = if set { base } else { mark.step.map_or(NO_STEP, |t| t.0) };
+        let clock = LedgerClock {
             base,
+            boot,
             started,
-            margin: margin.0,
-            skew: AtomicI64::new(wall.saturating_sub(started)),
+            margin,
+            skew: AtomicI64::new(skew),
             step: AtomicI64::new(step),
             clock,
-        }
+        };
+        (clock, Gap { from: Time(known), to: Time(base) })
     }
 
     pub fn now(&self) -> Time {
-        Time(self.base.saturating_add(self.clock.elapsed() - self.started))
+        self.at(self.clock.elapsed())
+    }
+
+    fn at(&self, elapsed: i64) -> Time {
+        Time(self.base.saturating_add(elapsed - self.started))
+    }
+
+    /// What is kept with this moment.
+    pub fn mark(&self) -> Mark {
+        let elapsed = self.clock.elapsed();
+        Mark {
+            high_water: self.at(elapsed),
+            step: self.step(),
+            boot: self.boot.clone(),
+            elapsed,
+            skew: self.skew.load(Ordering::Relaxed),
+        }
     }
 
     pub fn step(&self) -> Option<Time> {

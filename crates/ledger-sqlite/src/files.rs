@@ -73,8 +73,11 @@ pub(crate) fn lock(dir: &Path) -> Result<File, OpenError> {
     }
     let said =
         file.set_len(0).and_then(|()| file.rewind()).and_then(|()| writeln!(file, "{}", std::process::id()));
-    said.map_err(file_error("lock"))?;
-    Ok(file)
+    match said {
+        // Who has it is for people; on a full disk it is had all the same.
+        Err(e) if e.kind() != std::io::ErrorKind::StorageFull => Err(file_error("lock")(e)),
+        _ => Ok(file),
+    }
 }
 
 /// Makes the database file, so that it (and the log, which inherits its mode) is this user's only.
@@ -137,7 +140,11 @@ fn write_whole(dir: &Path, name: &'static str, text: &str) -> Result<(), OpenErr
         std::fs::rename(&fresh, dir.join(name))?;
         File::open(dir)?.sync_all()
     };
-    write().map_err(file_error(name))
+    write().map_err(|e| {
+        // What there is of it takes room, and is of no use.
+        let _ = std::fs::remove_file(dir.join(format!("{name}.new")));
+        file_error(name)(e)
+    })
 }
 
 /// Takes away what other users may do with the database (it holds the ledger's secret).
@@ -207,6 +214,25 @@ impl Disk {
         std::fs::remove_file(self.dir.join(BALLAST)).is_ok()
     }
 
+    /// Keeps something beside the database that can be done without. On a full disk the ballast is given up for it; if
+    /// that is not enough, it is not kept.
+    pub fn keep(&self, keep: impl Fn() -> Result<(), OpenError>) -> Result<(), OpenError> {
+        let full = |e: &OpenError| matches!(e, OpenError::File { error, .. } if error.kind() == std::io::ErrorKind::StorageFull);
+        let mut kept = keep();
+        if kept.as_ref().is_err_and(full) && self.release_ballast() {
+            kept = keep();
+        }
+        match kept {
+            Err(e) if full(&e) => {
+                tracing::warn!(
+                    "the disk is full: that this start began is not kept beside the database, so an older database put in its place might not be noticed"
+                );
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
     /// Takes the ballast (again) once there is room for it and as much again.
     pub fn restore_ballast(&self) {
         if self.ballast == 0 || self.ballast_held.load(Ordering::Relaxed) {
@@ -243,4 +269,36 @@ fn fill(path: &Path, bytes: u64) -> std::io::Result<()> {
         left -= n as u64;
     }
     file.sync_all()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+    use std::io::ErrorKind;
+
+    /// What becomes of something to be kept while the disk fails so often with this error; and how often it was tried.
+    fn kept(ballast: bool, kind: ErrorKind, failures: u32) -> (bool, u32, bool) {
+        let dir = tempfile::tempdir().unwrap();
+        let disk = Disk::new(dir.path().to_owned(), 0, 4096);
+        if ballast {
+            disk.restore_ballast();
+        }
+        let tries = Cell::new(0);
+        let done = disk.keep(|| {
+            tries.set(tries.get() + 1);
+            if tries.get() <= failures { Err(file_error("test")(kind.into())) } else { Ok(()) }
+        });
+        (done.is_ok(), tries.get(), dir.path().join(BALLAST).exists())
+    }
+
+    #[test]
+    fn what_can_be_done_without_keeps_no_start_back_on_a_full_disk() {
+        assert_eq!(kept(true, ErrorKind::StorageFull, 0), (true, 1, true));
+        assert_eq!(kept(true, ErrorKind::StorageFull, 1), (true, 2, false), "in the room of the ballast");
+        assert_eq!(kept(true, ErrorKind::StorageFull, 9), (true, 2, false), "not at all");
+        assert_eq!(kept(false, ErrorKind::StorageFull, 9), (true, 1, false));
+        assert_eq!(kept(true, ErrorKind::PermissionDenied, 9), (false, 1, true));
+    }
 }

@@ -14,9 +14,10 @@
 //!
 //! Modules: `files` (directory, lock, disk space), `schema` (settings, tables, migrations), `clock`, `record`
 //! (a record as a row), `queue` and `writer` (the group commit), `apply` (one write inside a transaction),
-//! `sessions` (what is kept of legacy clients), `read` (the readers).
+//! `sessions` (what is kept of legacy clients), `read` (the readers), `backup` (a copy made while it is in use).
 
 mod apply;
+mod backup;
 mod clock;
 #[cfg(feature = "faults")]
 pub mod faults;
@@ -31,6 +32,7 @@ mod sessions;
 mod store;
 mod writer;
 
+pub use backup::{Backup, BackupError};
 pub use clock::{Clock, SystemClock};
 pub use store::SqliteStore;
 

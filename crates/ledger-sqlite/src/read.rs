@@ -8,6 +8,7 @@ use crate::{describe, schema, sessions};
 use ledger::operation::Operation;
 use ledger::store::{ApiKey, BlobKind, Found, Query, Session, StoreError, Tombstone};
 use ledger::words::{Epoch, KeyHash, OperationId, SlotHash, Time};
+use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension as _, Row, ToSql, params};
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
@@ -22,8 +23,14 @@ pub(crate) struct Readers {
     damaged: Mutex<HashSet<OperationId>>,
 }
 
-/// An id, and its record unless it is damaged.
+/// A record, or the id of one that is damaged.
 type Read = Result<Operation, OperationId>;
+
+/// What a look-up finds.
+enum Left {
+    Record(Box<Read>),
+    Grave(String),
+}
 
 fn record(r: &Row<'_>) -> rusqlite::Result<Read> {
     let id: [u8; 16] = r.get(0)?;
@@ -44,6 +51,11 @@ fn tombstone(text: &str) -> Result<Found, StoreError> {
 impl Readers {
     pub fn new(place: schema::Place) -> Readers {
         Readers { place, idle: Mutex::default(), damaged: Mutex::default() }
+    }
+
+    /// Where the database is.
+    pub fn place(&self) -> &schema::Place {
+        &self.place
     }
 
     pub fn close(&self) {
@@ -98,29 +110,34 @@ impl Readers {
             .map_err(damaged)
     }
 
-    /// A record, or else a tombstone. A record only ever turns into a tombstone, so looking in this order
-    /// misses neither.
-    fn found(&self, record: &str, grave: &str, key: &[u8; 16]) -> Result<Option<Found>, StoreError> {
-        if let Some(op) = self.one(record, key)? {
-            return Ok(Some(Found::Operation(Box::new(op))));
+    /// A record, or else a tombstone, from one snapshot: `sql` yields id, version and record, or only what is left.
+    fn found(&self, sql: &str, key: &[u8; 16]) -> Result<Option<Found>, StoreError> {
+        let row = self.with(|db| {
+            let one = |r: &Row<'_>| match r.get_ref(0)? {
+                ValueRef::Null => Ok(Left::Grave(r.get(2)?)),
+                _ => record(r).map(|read| Left::Record(Box::new(read))),
+            };
+            db.prepare_cached(sql)?.query_row([key], one).optional()
+        })?;
+        match row {
+            None => Ok(None),
+            Some(Left::Grave(text)) => tombstone(&text).map(Some),
+            Some(Left::Record(read)) => Ok(Some(Found::Operation(Box::new(read.map_err(damaged)?)))),
         }
-        let text =
-            self.with(|db| db.prepare_cached(grave)?.query_row([key], |r| r.get::<_, String>(0)).optional())?;
-        text.map(|t| tombstone(&t)).transpose()
     }
 
     pub fn by_id(&self, id: OperationId) -> Result<Option<Found>, StoreError> {
         self.found(
-            "SELECT id, version, record FROM op WHERE id = ?1",
-            "SELECT record FROM tombstone WHERE id = ?1",
+            "SELECT id, version, record FROM op WHERE id = ?1
+             UNION ALL SELECT NULL, NULL, record FROM tombstone WHERE id = ?1 LIMIT 1",
             &id_bytes(id),
         )
     }
 
     pub fn by_key(&self, key: &KeyHash) -> Result<Option<Found>, StoreError> {
         self.found(
-            "SELECT id, version, record FROM op WHERE key_hash = ?1",
-            "SELECT record FROM tombstone WHERE key_hash = ?1",
+            "SELECT id, version, record FROM op WHERE key_hash = ?1
+             UNION ALL SELECT NULL, NULL, record FROM tombstone WHERE key_hash = ?1 LIMIT 1",
             &key.0,
         )
     }

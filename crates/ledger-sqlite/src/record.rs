@@ -95,6 +95,7 @@ pub(crate) fn id_bytes(id: OperationId) -> [u8; 16] {
 /// The columns of a record.
 pub(crate) struct Row {
     pub id: [u8; 16],
+    /// Of a creation only, as is the next.
     pub key_hash: Option<[u8; 16]>,
     pub slot_hash: [u8; 16],
     pub principal: Arc<str>,
@@ -138,10 +139,15 @@ impl Change {
                 op.id
             )));
         }
+        // Neither ever changes, so an update needs none.
+        let (key_hash, slot_hash) = match kind {
+            Kind::Create(_) => (key_hash_of(&op).map(|k| k.0), slot_hash_of(&op).0),
+            Kind::Update { .. } => (None, [0; 16]),
+        };
         let row = Row {
             id: id_bytes(op.id),
-            key_hash: key_hash_of(&op).map(|k| k.0),
-            slot_hash: slot_hash_of(&op).0,
+            key_hash,
+            slot_hash,
             state: execution_code(&op.execution),
             delivery: delivery_code(op.delivery.state),
             version: op.version.cast_signed(),

@@ -7,8 +7,10 @@
 //! their own, so that marking its use moves none of them.
 
 use crate::OpenError;
+use crate::clock::Mark;
 use crate::record::Counters;
 use ledger::Env;
+use ledger::gaps::Gaps;
 use ledger::keys::Secret;
 use ledger::store::Identity;
 use ledger::words::{Epoch, Time};
@@ -21,7 +23,7 @@ use std::time::Duration;
 const APPLICATION: i32 = 0x4346_4c31;
 
 /// Each entry lifts the schema by one. Entries never change once released.
-const MIGRATIONS: [&str; 2] = ["
+const MIGRATIONS: [&str; 3] = ["
 CREATE TABLE meta (
   one INTEGER PRIMARY KEY CHECK (one = 1),
   name TEXT NOT NULL,
@@ -83,6 +85,11 @@ CREATE UNIQUE INDEX session_id ON session (id);
 CREATE INDEX session_used ON session (used_at);
 CREATE INDEX session_principal ON session (principal, used_at, id);
 CREATE TABLE session_uri (session_seq INTEGER NOT NULL, uri TEXT NOT NULL, PRIMARY KEY (session_seq, uri)) STRICT, WITHOUT ROWID;
+", "
+ALTER TABLE meta ADD COLUMN boot TEXT;
+ALTER TABLE meta ADD COLUMN elapsed INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE meta ADD COLUMN skew INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE meta ADD COLUMN gaps TEXT NOT NULL DEFAULT '[]';
 "];
 
 /// The newest schema this program knows.
@@ -92,8 +99,8 @@ pub(crate) const LATEST: u32 = MIGRATIONS.len() as u32;
 pub(crate) struct Meta {
     pub identity: Identity,
     pub epoch: Epoch,
-    pub high_water: Time,
-    pub clock_step: Option<Time>,
+    pub mark: Mark,
+    pub gaps: Gaps,
     pub counts: Counters,
 }
 
@@ -129,7 +136,8 @@ fn open(place: &Place, flags: OpenFlags) -> rusqlite::Result<Connection> {
 /// A connection that can only read.
 pub(crate) fn reader(place: &Place) -> rusqlite::Result<Connection> {
     let db = open(place, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
-    db.execute_batch("PRAGMA query_only = ON; PRAGMA temp_store = MEMORY; PRAGMA cache_size = -8192;")?;
+    // Every commit empties a reader's cache at its next read, and that costs the more, the larger it ever was.
+    db.execute_batch("PRAGMA query_only = ON; PRAGMA temp_store = MEMORY; PRAGMA cache_size = -1024;")?;
     Ok(db)
 }
 
@@ -202,25 +210,44 @@ pub(crate) fn migrate(db: &mut Connection, name: &str, env: &dyn Env, wall: i64)
             params![name, secret, wall, Counters::default().text()],
         )?;
     }
-    let meta =
-        tx.query_row("SELECT name, secret, epoch, high_water, clock_step, counts FROM meta", [], |r| {
+    let meta = tx.query_row(
+        "SELECT name, secret, epoch, high_water, clock_step, boot, elapsed, skew, gaps, counts FROM meta",
+        [],
+        |r| {
             Ok(Meta {
                 identity: Identity { name: r.get(0)?, secret: Secret(r.get(1)?) },
                 epoch: Epoch(r.get::<_, i64>(2)?.cast_unsigned()),
-                high_water: Time(r.get(3)?),
-                clock_step: r.get::<_, Option<i64>>(4)?.map(Time),
-                counts: Counters::parse(&r.get::<_, String>(5)?).ok_or(rusqlite::Error::InvalidQuery)?,
+                mark: Mark {
+                    high_water: Time(r.get(3)?),
+                    step: r.get::<_, Option<i64>>(4)?.map(Time),
+                    boot: r.get(5)?,
+                    elapsed: r.get(6)?,
+                    skew: r.get(7)?,
+                },
+                gaps: serde_json::from_str(&r.get::<_, String>(8)?)
+                    .map_err(|_| rusqlite::Error::InvalidQuery)?,
+                counts: Counters::parse(&r.get::<_, String>(9)?).ok_or(rusqlite::Error::InvalidQuery)?,
             })
-        })?;
+        },
+    )?;
     tx.commit()?;
     Ok(meta)
 }
 
 /// Makes this start's epoch durable, with the time it begins at.
-pub(crate) fn begin(db: &Connection, epoch: Epoch, now: Time, step: Option<Time>) -> rusqlite::Result<()> {
+pub(crate) fn begin(db: &Connection, epoch: Epoch, mark: &Mark, gaps: &Gaps) -> rusqlite::Result<()> {
+    let gaps = serde_json::to_string(gaps).map_err(|e| rusqlite::Error::ToSqlConversionFailure(e.into()))?;
     db.execute(
-        "UPDATE meta SET epoch = ?1, high_water = ?2, clock_step = ?3",
-        params![epoch.0.cast_signed(), now.0, step.map(|t| t.0)],
+        "UPDATE meta SET epoch = ?1, high_water = ?2, clock_step = ?3, boot = ?4, elapsed = ?5, skew = ?6, gaps = ?7",
+        params![
+            epoch.0.cast_signed(),
+            mark.high_water.0,
+            mark.step.map(|t| t.0),
+            mark.boot,
+            mark.elapsed,
+            mark.skew,
+            gaps
+        ],
     )?;
     Ok(())
 }

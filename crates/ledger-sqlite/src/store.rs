@@ -1,6 +1,7 @@
 //! The store: opening, closing, and the contract.
 
 use crate::apply::PRUNE_STEP;
+use crate::backup::{self, Backup, BackupError};
 use crate::clock::{LedgerClock, SystemClock};
 use crate::files::{self, Disk};
 use crate::queue::{Answer, Answered, Queue, Stopped, Work};
@@ -11,6 +12,7 @@ use crate::writer::{Figures, Writer};
 use crate::{Config, OpenError, schema};
 use async_trait::async_trait;
 use ledger::Env;
+use ledger::gaps::Gaps;
 use ledger::operation::Operation;
 use ledger::store::{
     ApiKey, Attention, BlobKind, Committed, Counts, Found, Identity, Query, Session, SessionChange, Store,
@@ -37,6 +39,7 @@ pub(crate) struct Shared {
     epoch: Epoch,
     attention: Attention,
     pub clock: LedgerClock,
+    gaps: Gaps,
     pub disk: Disk,
     pub queue: Queue,
     readers: Readers,
@@ -107,16 +110,19 @@ fn boot(
     #[cfg(feature = "planted")]
     config.planted.relax(&db)?;
     let clock = config.clock.clone().unwrap_or_else(|| Arc::new(SystemClock(env.clone())));
-    let meta = schema::migrate(&mut db, &config.ledger_name, &**env, clock.wall())?;
+    let mut meta = schema::migrate(&mut db, &config.ledger_name, &**env, clock.wall())?;
     let epoch = Epoch(meta.epoch.0 + 1);
-    let clock = LedgerClock::start(clock, meta.high_water, meta.clock_step, config.clock_margin);
-    if clock.step() != meta.clock_step {
+    let (clock, unwatched) = LedgerClock::start(clock, &meta.mark, config.clock_margin);
+    meta.gaps.add(unwatched);
+    if clock.step() != meta.mark.step {
         tracing::warn!(
-            "the wall clock is behind the ledger's time: replays of open intents are over, their quarantines begin now"
+            "the wall clock was set, or is behind the ledger's time: replays of open intents are over, their quarantines begin now"
         );
     }
     let dir = files::directory(&config.path);
-    let behind = config.restored || files::known_epoch(&dir).is_some_and(|known| known > meta.epoch.0);
+    let copy = backup::is_copy(&db)?;
+    let behind =
+        config.restored || copy || files::known_epoch(&dir).is_some_and(|known| known > meta.epoch.0);
     #[cfg(feature = "planted")]
     let late = config.planted.hold_late;
     #[cfg(not(feature = "planted"))]
@@ -125,9 +131,12 @@ fn boot(
     if behind && !late {
         files::hold(&dir)?;
     }
-    schema::begin(&db, epoch, clock.now(), clock.step())?;
+    schema::begin(&db, epoch, &clock.mark(), &meta.gaps)?;
     if behind && late {
         files::hold(&dir)?;
+    }
+    if copy {
+        backup::adopt(&db)?;
     }
     Ok((db, meta, epoch, clock))
 }
@@ -169,7 +178,7 @@ impl SqliteStore {
         let (db, meta, epoch, clock) = boot?;
         disk.restore_ballast();
         let dir = files::directory(&config.path);
-        files::keep_epoch(&dir, epoch.0)?;
+        disk.keep(|| files::keep_epoch(&dir, epoch.0))?;
         let held = AtomicBool::new(files::is_held(&dir));
         if held.load(Ordering::Acquire) {
             tracing::warn!("the ledger was restored from a backup: new operations wait until it is released");
@@ -179,6 +188,7 @@ impl SqliteStore {
             epoch,
             attention: config.attention,
             clock,
+            gaps: meta.gaps,
             disk,
             queue: Queue::new(),
             readers: Readers::new(place),
@@ -221,6 +231,21 @@ impl SqliteStore {
         self.join();
         self.shared.readers.close();
         closed
+    }
+
+    /// Copies the ledger to a new file while it goes on: this user's only, on the disk when this returns. Opened in
+    /// another directory, the copy holds new operations until it is released.
+    ///
+    /// # Errors
+    /// [`BackupError`]: there is no copy, and the ledger is as it was.
+    pub async fn backup(&self, to: PathBuf) -> Result<Backup, BackupError> {
+        self.shared.usable().map_err(|e| BackupError::Database(e.to_string()))?;
+        let shared = self.shared.clone();
+        // What was acknowledged before the copy is begun is in it.
+        let copied = tokio::task::spawn_blocking(move || {
+            backup::copy(shared.readers.place(), &to, shared.clock.now())
+        });
+        copied.await.unwrap_or_else(|e| Err(BackupError::Database(format!("the copying failed: {e}"))))
     }
 
     /// Waits for the writer's thread, which is about to end; then the lock is free.
@@ -272,6 +297,9 @@ impl Store for SqliteStore {
     }
     fn clock_step(&self) -> Option<Time> {
         self.shared.clock.step()
+    }
+    fn gaps(&self) -> &Gaps {
+        &self.shared.gaps
     }
     fn identity(&self) -> &Identity {
         &self.shared.identity
@@ -380,10 +408,7 @@ impl Store for SqliteStore {
         self.shared.usable()?.readers.api_keys()
     }
 
-    async fn open_session(&self, session: Session) -> Result<(), StoreError> {
-        self.open_session_ending(session).await.map(|_| ())
-    }
-    async fn open_session_ending(&self, session: Session) -> Result<Vec<String>, StoreError> {
+    async fn open_session(&self, session: Session) -> Result<Vec<String>, StoreError> {
         let shared = self.shared.usable()?;
         let session = session.bounded()?;
         if shared.disk.is_low() {

@@ -277,11 +277,13 @@ impl Writer {
         }
         if changed {
             // Every recorded moment lies before this one, so no later start can begin before it.
-            let now = self.shared.clock.now();
-            let step = self.shared.clock.step().map(|t| t.0);
-            db.prepare_cached("UPDATE meta SET high_water = ?1, clock_step = ?2, counts = ?3")?
-                .execute(params![now.0, step, counts.text()])?;
-            self.marked = now;
+            let mark = self.shared.clock.mark();
+            let (now, step) = (mark.high_water.0, mark.step.map(|t| t.0));
+            db.prepare_cached(
+                "UPDATE meta SET high_water = ?1, clock_step = ?2, elapsed = ?3, skew = ?4, counts = ?5",
+            )?
+            .execute(params![now, step, mark.elapsed, mark.skew, counts.text()])?;
+            self.marked = mark.high_water;
         }
         Ok((answers, changed))
     }

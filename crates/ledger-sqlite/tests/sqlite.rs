@@ -123,7 +123,7 @@ async fn foreign_and_newer_files_are_left_alone() {
     open(config(dir.path())).unwrap().close().await.unwrap();
     rusqlite::Connection::open(&path).unwrap().execute_batch("PRAGMA user_version = 99").unwrap();
     let error = open(config(dir.path())).err().unwrap();
-    assert!(matches!(error, OpenError::Newer { found: 99, known: 2 }), "{error}");
+    assert!(matches!(error, OpenError::Newer { found: 99, known: 3 }), "{error}");
 }
 
 #[tokio::test]
@@ -342,7 +342,7 @@ async fn figures_say_what_was_done() {
     let s = open(config(dir.path())).unwrap();
     completed(&*s, 1, None, T0).await;
     let f = s.stats();
-    assert_eq!((f.commits, f.writes, f.schema, f.disk_low), (3, 3, 2, false));
+    assert_eq!((f.commits, f.writes, f.schema, f.disk_low), (3, 3, 3, false));
     assert!(f.bytes > 4096 && f.free_bytes > 0 && f.commit_us >= f.commit_max_us);
     assert!(f.commit_buckets.is_sorted() && f.commit_buckets.len() == 11);
     assert!(f.commit_buckets.iter().all(|(_, n)| *n <= 3));
@@ -385,6 +385,7 @@ async fn many_callers_share_commits_and_pruning_leaves_nothing() {
 struct Hands {
     wall: AtomicI64,
     elapsed: AtomicI64,
+    boot: Option<&'static str>,
 }
 
 impl Clock for Hands {
@@ -394,11 +395,29 @@ impl Clock for Hands {
     fn elapsed(&self) -> i64 {
         self.elapsed.load(Ordering::Relaxed)
     }
+    fn boot(&self) -> Option<String> {
+        self.boot.map(Into::into)
+    }
 }
 
 fn timed(dir: &Path, wall: i64) -> (Arc<SqliteStore>, Arc<Hands>) {
-    let hands = Arc::new(Hands { wall: wall.into(), elapsed: 500.into() });
+    on_machine(dir, None, wall, 500)
+}
+
+/// Opens it on a machine that has been up for so long since that boot.
+fn on_machine(
+    dir: &Path,
+    boot: Option<&'static str>,
+    wall: i64,
+    elapsed: i64,
+) -> (Arc<SqliteStore>, Arc<Hands>) {
+    let hands = Arc::new(Hands { wall: wall.into(), elapsed: elapsed.into(), boot });
     (open(Config { clock: Some(hands.clone()), ..config(dir) }).unwrap(), hands)
+}
+
+/// When a minute that began at T0 is over for what has to have really passed.
+fn minute(s: &SqliteStore) -> Time {
+    s.gaps().end_of(T0, Millis(60_000))
 }
 
 #[tokio::test]
@@ -421,6 +440,80 @@ async fn time_never_goes_back_and_steps_are_remembered() {
     drop(s);
     let (s, _) = timed(dir.path(), T0.0 + 10_000_000);
     assert_eq!((s.now(), s.clock_step()), (Time(T0.0 + 10_000_000), Some(T0.plus(Millis(5000)))));
+}
+
+#[tokio::test]
+async fn a_clock_that_was_set_ahead_while_nothing_ran_makes_no_wait_shorter() {
+    let dir = TempDir::new().unwrap();
+    let (s, hands) = timed(dir.path(), T0.0);
+    hands.elapsed.fetch_add(20_000, Ordering::Relaxed);
+    create(&*s, &opening(id(1), None, 1, s.epoch()), SlotWrite::Set).await;
+    drop(s);
+    // A day later, or so it says. 20 s of the minute are known to have passed.
+    let day = T0.0 + 86_400_000;
+    let (s, hands) = timed(dir.path(), day);
+    assert_eq!((s.now(), s.clock_step(), minute(&s)), (Time(day), None, Time(day + 40_000)));
+    hands.elapsed.fetch_add(10_000, Ordering::Relaxed);
+    create(&*s, &opening(id(2), None, 1, s.epoch()), SlotWrite::Set).await;
+    drop(s);
+    // It is known over further starts, each of which adds its own.
+    let (s, _) = timed(dir.path(), day + 11_000);
+    assert_eq!(minute(&s), Time(day + 41_000));
+    drop(s);
+    let (s, _) = timed(dir.path(), day + 86_400_000);
+    assert_eq!(minute(&s), Time(day + 86_400_000 + 30_000));
+}
+
+#[tokio::test]
+async fn a_machine_that_stayed_up_knows_how_long_nothing_ran() {
+    const HOUR: i64 = 3_600_000;
+    let up = 1_000_000;
+    let begun = |dir: &Path| on_machine(dir, Some("a"), T0.0, up).0;
+    // Both clocks agree: all of it is known to have passed.
+    let dir = TempDir::new().unwrap();
+    drop(begun(dir.path()));
+    let (s, _) = on_machine(dir.path(), Some("a"), T0.0 + HOUR + 900, up + HOUR);
+    assert_eq!((s.now(), s.clock_step(), minute(&s)), (T0.plus(Millis(HOUR)), None, T0.plus(Millis(60_000))));
+    drop(s);
+    // Set ahead, set back, or set back less than the time that passed: a step, and nothing counts as watched.
+    for wall in [HOUR, -HOUR, -HOUR / 2] {
+        let dir = TempDir::new().unwrap();
+        drop(begun(dir.path()));
+        let (s, _) = on_machine(dir.path(), Some("a"), T0.0 + HOUR + wall, up + HOUR);
+        let now = T0.plus(Millis((HOUR + wall).max(0)));
+        assert_eq!((s.now(), s.clock_step()), (now, Some(now)), "{wall}");
+        assert_eq!(minute(&s), now.plus(Millis(60_000)), "{wall}");
+        drop(s);
+        // That was noticed, and is not noticed again.
+        let (s, _) = on_machine(dir.path(), Some("a"), T0.0 + 2 * HOUR + wall, up + 2 * HOUR);
+        assert_eq!((s.now(), s.clock_step()), (now.plus(Millis(HOUR)), Some(now)), "{wall}");
+    }
+    // Another start of the machine, or one that counts anew: only the wall clock is left.
+    for (boot, elapsed) in [("b", up + HOUR), ("a", up - 1)] {
+        let dir = TempDir::new().unwrap();
+        drop(begun(dir.path()));
+        let (s, _) = on_machine(dir.path(), Some(boot), T0.0 + HOUR, elapsed);
+        let now = T0.plus(Millis(HOUR));
+        assert_eq!((s.now(), s.clock_step(), minute(&s)), (now, None, now.plus(Millis(60_000))), "{boot}");
+    }
+}
+
+#[tokio::test]
+async fn a_start_follows_a_wall_clock_that_was_set_while_it_ran() {
+    let dir = TempDir::new().unwrap();
+    let (s, hands) = on_machine(dir.path(), Some("a"), T0.0, 1000);
+    hands.wall.fetch_add(3_600_000, Ordering::Relaxed);
+    for _ in 0..400 {
+        if s.clock_step().is_some() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    drop(s);
+    let (s, _) = on_machine(dir.path(), Some("a"), T0.0 + 3_605_000, 6000);
+    // Five seconds passed; the hour did not.
+    assert_eq!((s.now(), s.clock_step()), (T0.plus(Millis(3_605_000)), Some(T0)));
+    assert_eq!(minute(&s), T0.plus(Millis(3_660_000)));
 }
 
 #[tokio::test]

@@ -152,11 +152,14 @@ impl<'de> Deserialize<'de> for IntentDigest {
 /// Bytes as lower-case hexadecimal digits.
 #[must_use]
 pub fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut s, b| {
-        let _ = write!(s, "{b:02x}");
-        s
-    })
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let mut text = String::with_capacity(bytes.len() * 2);
+    for b in bytes {
+        for digit in [b >> 4, b & 15] {
+            text.push(char::from(DIGITS[usize::from(digit)]));
+        }
+    }
+    text
 }
 
 pub(crate) fn unhex32(s: &str) -> Option<[u8; 32]> {
@@ -270,11 +273,16 @@ impl Effect {
     pub fn is_settled(&self) -> bool {
         matches!(self.state, EffectState::Applied | EffectState::Rejected)
     }
-    /// From when on a look-up's *not found* counts.
+    /// From when on nothing of it can leave any more, so that its quarantine runs.
+    #[must_use]
+    pub fn quarantine_from(&self) -> Time {
+        self.fenced_at.map_or(self.send_deadline, |f| f.max(self.send_deadline))
+    }
+    /// From when on a look-up's *not found* counts, if all time since was watched; see
+    /// [`counts_from`](crate::step::counts_from).
     #[must_use]
     pub fn quarantine_until(&self) -> Time {
-        let from = self.fenced_at.map_or(self.send_deadline, |f| f.max(self.send_deadline));
-        from.plus(self.recovery.processing_bound).plus(self.recovery.visibility_lag)
+        self.quarantine_from().plus(self.recovery.processing_bound).plus(self.recovery.visibility_lag)
     }
     /// When replaying stops being safe.
     #[must_use]

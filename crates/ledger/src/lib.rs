@@ -12,12 +12,14 @@
 //!
 //! The words are those of the contract in `docs/concepts.md`.
 
+pub mod bus;
 pub mod canonical;
 pub mod decide;
 pub mod effect;
 pub mod env;
 pub mod executor;
 pub mod failpoint;
+pub mod gaps;
 pub mod keys;
 pub mod memory;
 pub mod operation;

@@ -216,11 +216,7 @@ impl Store for MemoryStore {
             .values()
             .rev()
             .map(|(op, _)| op)
-            .filter(|op| q.before.is_none_or(|b| op.id < b))
-            .filter(|op| q.principal.as_deref().is_none_or(|p| *op.scope.principal == *p))
-            .filter(|op| q.tool.as_deref().is_none_or(|t| *op.scope.tool == *t))
-            .filter(|op| q.state.as_deref().is_none_or(|w| op.execution.word() == w))
-            .filter(|op| q.delivery.as_deref().is_none_or(|w| op.delivery.state.word() == w))
+            .filter(|op| q.takes(op))
             .take(q.limit)
             .cloned()
             .collect())
@@ -268,10 +264,7 @@ impl Store for MemoryStore {
     async fn api_keys(&self) -> Result<Vec<ApiKey>, StoreError> {
         Ok(self.state().api_keys.values().cloned().collect())
     }
-    async fn open_session(&self, session: Session) -> Result<(), StoreError> {
-        self.open_session_ending(session).await.map(|_| ())
-    }
-    async fn open_session_ending(&self, session: Session) -> Result<Vec<String>, StoreError> {
+    async fn open_session(&self, session: Session) -> Result<Vec<String>, StoreError> {
         let session = session.bounded()?;
         let mut s = self.state();
         if s.sessions.contains_key(&session.id) {

@@ -1,6 +1,7 @@
 //! What may safely be done about an effect now: pure, and the one place where that is decided.
 
 use crate::effect::{Effect, EffectState, Strategy};
+use crate::gaps::Gaps;
 use crate::planted;
 use crate::words::{Millis, Time};
 
@@ -30,16 +31,25 @@ pub enum Step {
 
 /// Facts of the moment.
 #[derive(Clone, Copy, Debug)]
-pub struct Moment {
+pub struct Moment<'a> {
     /// The ledger's time.
     pub now: Time,
     /// See [`crate::Store::clock_step`].
     pub clock_step: Option<Time>,
+    /// See [`crate::Store::gaps`].
+    pub gaps: &'a Gaps,
+}
+
+impl Moment<'_> {
+    /// Whether the effect may be older than it looks. One of the very moment of the step may have been before it.
+    fn stepped(&self, effect: &Effect) -> Option<Time> {
+        self.clock_step.filter(|s| effect.intended_at <= *s)
+    }
 }
 
 /// Decides the next step. Call with the record as it is durable now.
 #[must_use]
-pub fn next(effect: &Effect, at: Moment) -> Step {
+pub fn next(effect: &Effect, at: Moment<'_>) -> Step {
     match effect.state {
         EffectState::Applied | EffectState::Rejected => return Step::Settled,
         EffectState::Intended | EffectState::Unknown => {}
@@ -51,7 +61,7 @@ pub fn next(effect: &Effect, at: Moment) -> Step {
     }
 }
 
-fn allowed(effect: &Effect, at: Moment) -> Step {
+fn allowed(effect: &Effect, at: Moment<'_>) -> Step {
     if effect.forced {
         return Step::Send { replay: effect.unresolved > 0 };
     }
@@ -66,7 +76,7 @@ fn allowed(effect: &Effect, at: Moment) -> Step {
             Step::NeverSent
         };
     }
-    let stepped = at.clock_step.is_some_and(|s| effect.intended_at < s);
+    let stepped = at.stepped(effect).is_some();
     match effect.recovery.strategy {
         Strategy::Key | Strategy::Unique | Strategy::Natural => replay(effect, at.now, stepped),
         // Committed in the ledger's own database or not at all: running it again is the recovery.
@@ -119,7 +129,7 @@ fn replay(effect: &Effect, now: Time, stepped: bool) -> Step {
     Step::Doubt(doubt(effect, why))
 }
 
-fn look_up(effect: &Effect, at: Moment) -> Step {
+fn look_up(effect: &Effect, at: Moment<'_>) -> Step {
     let counts = at.now >= counts_from(effect, at) || planted!(LookupWithoutQuarantine);
     if effect.absent && counts {
         if effect.stored_failure {
@@ -138,18 +148,15 @@ fn look_up(effect: &Effect, at: Moment) -> Step {
 }
 
 /// From when on *not found* counts: after the last send's deadline and the fencing of whoever sent it, plus
-/// what the provider may take to process and to show it. A clock that was set says nothing about how long ago
-/// that was, so the wait begins anew; a send that was under way then may have lasted for its whole time limit after it.
+/// what the provider may take to process and to show it, of time that was watched. A clock that was set says nothing
+/// about how long ago that was, so the wait begins anew; a send that was under way then may have lasted for its whole
+/// time limit after it.
 #[must_use]
-pub fn counts_from(effect: &Effect, at: Moment) -> Time {
-    let q = effect.quarantine_until();
-    match at.clock_step {
-        Some(s) if effect.intended_at < s => {
-            let r = &effect.recovery;
-            q.max(s.plus(r.send_timeout).plus(r.processing_bound).plus(r.visibility_lag))
-        }
-        _ => q,
-    }
+pub fn counts_from(effect: &Effect, at: Moment<'_>) -> Time {
+    let r = &effect.recovery;
+    let bound = Millis(r.processing_bound.0.saturating_add(r.visibility_lag.0));
+    let q = at.gaps.end_of(effect.quarantine_from(), bound);
+    at.stepped(effect).map_or(q, |s| q.max(at.gaps.end_of(s.plus(r.send_timeout), bound)))
 }
 
 /// The longest pause before the next send or look-up: doubles from the first, up to the cap. The caller draws

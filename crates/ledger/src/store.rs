@@ -5,6 +5,7 @@
 //! belong to the transition, in one atomic and durable write. It interprets nothing.
 
 use crate::canonical::Fingerprint;
+use crate::gaps::{self, Gaps};
 use crate::keys::Secret;
 use crate::operation::Operation;
 use crate::words::{Epoch, Key, KeyHash, Millis, OperationId, Scope, SlotHash, Time};
@@ -156,6 +157,19 @@ pub struct Query {
     pub limit: usize,
 }
 
+impl Query {
+    /// Whether it takes this record: all of it but the limit.
+    #[must_use]
+    pub fn takes(&self, op: &Operation) -> bool {
+        let says = |filter: &Option<String>, word: &str| filter.as_deref().is_none_or(|f| f == word);
+        says(&self.principal, &op.scope.principal)
+            && says(&self.tool, &op.scope.tool)
+            && says(&self.state, op.execution.word())
+            && says(&self.delivery, op.delivery.state.word())
+            && self.before.is_none_or(|before| op.id < before)
+    }
+}
+
 /// How many records there are in each state.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
@@ -249,7 +263,7 @@ pub enum SessionChange {
     Unsubscribe(String),
 }
 
-/// The most sessions that a principal holds; one more ends another, see [`Store::open_session_ending`].
+/// The most sessions that a principal holds; one more ends another, see [`Store::open_session`].
 pub const MAX_SESSIONS: usize = 4096;
 /// The most subscriptions that a session holds.
 pub const MAX_SUBSCRIPTIONS: usize = 256;
@@ -323,9 +337,14 @@ pub trait Store: Send + Sync + 'static {
     fn epoch(&self) -> Epoch;
     /// Whether the replica of that boot may still be alive (its lease has not lapsed).
     fn is_live(&self, epoch: Epoch) -> bool;
-    /// Intents made before this moment can't be trusted to be as young as they look, because the clock was
+    /// Intents made before or at this moment can't be trusted to be as young as they look, because the clock was
     /// set; their replays are over and their quarantines begin here.
     fn clock_step(&self) -> Option<Time>;
+    /// Stretches of the ledger's time of which it isn't known how much really passed: nothing watched the clock. They
+    /// count for no wait that makes something safe.
+    fn gaps(&self) -> &Gaps {
+        &gaps::NONE
+    }
     /// The ledger's name and secret.
     fn identity(&self) -> &Identity;
 
@@ -380,12 +399,8 @@ pub trait Store: Send + Sync + 'static {
     /// Keeps a new session. Its id must be new, and its parts within the bounds of [`Session::bounded`]; else it is
     /// refused (`Unavailable`), as it is when the disk is nearly full. Beyond [`MAX_SESSIONS`] of a principal others end:
     /// first those never used since they were opened, oldest first, so that who only opens sessions ends nobody's that
-    /// is in use; then those unused for longest.
-    async fn open_session(&self, session: Session) -> Result<(), StoreError>;
-    /// As [`Store::open_session`], and gives the ids of the sessions that ended for it, where the store knows them.
-    async fn open_session_ending(&self, session: Session) -> Result<Vec<String>, StoreError> {
-        self.open_session(session).await.map(|()| Vec::new())
-    }
+    /// is in use; then those unused for longest. Gives the ids of those that ended for it.
+    async fn open_session(&self, session: Session) -> Result<Vec<String>, StoreError>;
     /// The session with this id, whoever asks: the caller checks the principal.
     async fn session(&self, id: &str) -> Result<Option<Session>, StoreError>;
     /// Changes a session, atomically with other changes of it, and gives it as it is then; `None` if it isn't there.

@@ -1,5 +1,6 @@
 //! Whether the newest operation of a slot is a twin of a call without a key: pure.
 
+use crate::gaps::Gaps;
 use crate::operation::{DeliveryState, Execution, Operation};
 use crate::planted;
 use crate::words::{Millis, Time};
@@ -17,10 +18,11 @@ pub enum Twin {
     Delivered,
 }
 
-/// Classifies `op`. `caller_gone`: its caller is known to be gone (stream closed, replica dead).
+/// Classifies `op`. The window counts time that was watched. `caller_gone`: its caller is known to be gone (stream
+/// closed, replica dead).
 #[must_use]
-pub fn classify(op: &Operation, now: Time, window: Millis, caller_gone: bool) -> Twin {
-    let within = |at: Time| now.since(at) <= window;
+pub fn classify(op: &Operation, now: Time, window: Millis, gaps: &Gaps, caller_gone: bool) -> Twin {
+    let within = |at: Time| now <= gaps.end_of(at, window);
     match &op.execution {
         Execution::Cancelled { explicit: false } => Twin::History,
         // Somebody stopped it. A repetition by itself must not undo that: it is told so.

@@ -509,6 +509,55 @@ async fn a_restart_recovers_many_and_bounds_how_many_at_once() {
     assert_eq!(counts.delivery.get("undelivered"), Some(&300), "{counts:?}");
 }
 
+/// Leaves `count` operations behind, each with its send under way.
+async fn left(strategy: Strategy, count: usize) -> Boot {
+    let b = Boot::plain(strategy, &vec![Act::Lose; count]);
+    let calls: Vec<_> = (0..count).map(|i| b.spawn_call(&keyed(&format!("k{i}")))).collect();
+    pause(1).await;
+    b.env.kill();
+    drop(calls);
+    b.next(Default::default())
+}
+
+#[tokio::test(start_paused = true)]
+async fn recovery_takes_up_many_at_a_time() {
+    let c = left(Strategy::Key, 300).await;
+    // A write takes a tenth of a second, whoever else writes meanwhile. Each needs three of them.
+    c.store.latency.store(100, SeqCst);
+    c.start();
+    pause(3000).await;
+    let counts = c.ledger.counts().await.unwrap();
+    assert_eq!(counts.execution.get("completed"), Some(&300), "{counts:?}");
+    assert_eq!(c.provider.effects(), 300);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_only_waits_keeps_nobody_out() {
+    let c = left(Strategy::Lookup, 300).await;
+    c.start();
+    // A quarantine takes 2.5 s; five times as many as there are places wait for theirs at the same time.
+    pause(4500).await;
+    let counts = c.ledger.counts().await.unwrap();
+    assert_eq!(counts.execution.get("completed"), Some(&300), "{counts:?}");
+    assert_eq!(c.provider.effects(), 300);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_falls_due_is_taken_up_as_places_become_free() {
+    let c = left(Strategy::Key, 300).await;
+    c.mood(Mood::SleepBefore(100));
+    // Nothing looks for orphans: their deadline makes them due.
+    c.env.spawn(Box::pin(c.ledger.clone().tend()));
+    let mut most = 0;
+    for _ in 0..1160 {
+        most = most.max(c.ledger.running());
+        pause(5).await;
+    }
+    let counts = c.ledger.counts().await.unwrap();
+    assert_eq!(counts.execution.get("completed"), Some(&300), "{counts:?}");
+    assert!((2..=64).contains(&most), "{most}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_result_that_was_ready_at_the_crash_goes_to_the_retry() {
     let b = Boot::plain(Strategy::None, &[]);

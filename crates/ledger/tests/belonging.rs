@@ -171,6 +171,54 @@ async fn a_delivered_twin_is_told_at_once_even_before_readers_see_the_delivery()
     assert_eq!(b.provider.effects(), 2);
 }
 
+/// What the wall clock says of the time in which nothing ran may be wrong: the window goes on where it was left.
+#[tokio::test(start_paused = true)]
+async fn a_restart_after_which_it_looks_late_ends_no_window() {
+    for (delivered, joins) in [(DeliveryState::Written, false), (DeliveryState::Undelivered, true)] {
+        let b = boot();
+        let (op, bytes, ..) = result(&b.call(&unkeyed()).await);
+        b.ledger.delivered(&op, delivered);
+        b.env.kill();
+        let from = store::Store::now(&*b.store);
+        pause(86_400_000).await;
+        let c = b.next(Default::default());
+        let mut gaps = gaps::Gaps::default();
+        gaps.add(gaps::Gap { from, to: store::Store::now(&*c.store) });
+        c.store.gaps.set(gaps).unwrap();
+        pause(299_000).await;
+        let a = c.call(&unkeyed()).await;
+        if joins {
+            assert_eq!((result(&a).1, result(&a).3), (bytes, Some(JoinedBy::Fingerprint)));
+        } else {
+            refused(&a, Kind::Twin);
+        }
+        assert_eq!(c.provider.effects(), 1);
+        pause(301_000).await;
+        result(&c.call(&unkeyed()).await);
+        assert_eq!(c.provider.effects(), 2, "it does end");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restart_after_which_it_looks_late_removes_nothing() {
+    let b = boot();
+    let (op, bytes, ..) = result(&b.call(&keyed("k")).await);
+    b.written(&b.call(&keyed("k")).await);
+    b.env.kill();
+    let from = store::Store::now(&*b.store);
+    pause(30 * 86_400_000).await;
+    let c = b.next(Default::default());
+    let mut gaps = gaps::Gaps::default();
+    gaps.add(gaps::Gap { from, to: store::Store::now(&*c.store) });
+    c.store.gaps.set(gaps).unwrap();
+    c.start();
+    pause(6 * 86_400_000).await;
+    let again = result(&c.call(&keyed("k")).await);
+    assert_eq!((again.0.id, again.1), (op.id, bytes));
+    pause(2 * 86_400_000).await;
+    refused(&c.call(&keyed("k")).await, Kind::KeyExpired);
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_nobody_reports_on_keeps_its_twin_waiting_only_so_long() {
     let b = boot();

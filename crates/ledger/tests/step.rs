@@ -5,6 +5,7 @@ mod support;
 
 use counterfoil_ledger::decide::{self, Opening};
 use counterfoil_ledger::effect::Effect;
+use counterfoil_ledger::gaps::{Gap, Gaps, NONE};
 use counterfoil_ledger::step::{Moment, Step, backoff, next};
 use counterfoil_ledger::twin::{Twin, classify};
 use counterfoil_ledger::*;
@@ -38,7 +39,7 @@ fn unresolved(strategy: Strategy, change: impl Fn(&mut Recovery)) -> Effect {
 }
 
 fn step(e: &Effect, ms: i64) -> Step {
-    next(e, Moment { now: at(ms), clock_step: None })
+    next(e, Moment { now: at(ms), clock_step: None, gaps: &NONE })
 }
 
 fn word(s: &Step) -> &'static str {
@@ -119,8 +120,9 @@ fn replays_stop_where_the_provider_may_forget() {
 
 #[test]
 fn a_clock_step_ends_replays_and_begins_quarantines_anew() {
-    let after =
-        |e: &Effect, now: i64, step: i64| word(&next(e, Moment { now: at(now), clock_step: Some(at(step)) }));
+    let after = |e: &Effect, now: i64, step: i64| {
+        word(&next(e, Moment { now: at(now), clock_step: Some(at(step)), gaps: &NONE }))
+    };
     let bounded = unresolved(Strategy::Key, |r| r.replay_for = Some(Millis(100_000)));
     assert_eq!(after(&bounded, 10, 5), "doubt");
     assert_eq!(after(&bounded, 10, -5), "replay", "an intent made after the step is as young as it looks");
@@ -131,6 +133,43 @@ fn a_clock_step_ends_replays_and_begins_quarantines_anew() {
     // A send that was under way when the clock was set may have lasted for a send's whole time after it.
     assert_eq!(after(&absent, 5499, 2000), "look up");
     assert_eq!(after(&absent, 5500, 2000), "replay");
+    // Of the very moment of the step: it may have been before it.
+    assert_eq!(after(&bounded, 10, 0), "doubt");
+    assert_eq!(after(&absent, 3499, 0), "look up");
+}
+
+#[test]
+fn time_that_nobody_watched_counts_for_no_quarantine_and_against_every_replay() {
+    let gaps = |from: i64, to: i64| {
+        let mut gaps = Gaps::default();
+        gaps.add(Gap { from: at(from), to: at(to) });
+        gaps
+    };
+    let then =
+        |e: &Effect, now: i64, gaps: &Gaps| word(&next(e, Moment { now: at(now), clock_step: None, gaps }));
+    let absent = Effect { absent: true, ..unresolved(Strategy::Lookup, |_| ()) };
+    // Send deadline 1000, bound and lag 2500. 500 of them were watched before an hour that may have been none.
+    let hour = gaps(1500, 3_601_500);
+    assert_eq!(then(&absent, 3_601_500, &hour), "look up");
+    assert_eq!(then(&absent, 3_603_499, &hour), "look up");
+    assert_eq!(then(&absent, 3_603_500, &hour), "replay");
+    // It was over before.
+    assert_eq!(then(&absent, 3_600_000, &gaps(3500, 3_600_000)), "replay");
+    // The sender was fenced off after it.
+    let fenced = Effect { fenced_at: Some(at(3_602_000)), ..absent };
+    assert_eq!(then(&fenced, 3_604_499, &hour), "look up");
+    assert_eq!(then(&fenced, 3_604_500, &hour), "replay");
+    // After a step the wait begins anew, and counts what is watched only.
+    let stepped = |now| {
+        word(&next(
+            &fenced,
+            Moment { now: at(now), clock_step: Some(at(3_603_000)), gaps: &gaps(3_603_500, 3_700_000) },
+        ))
+    };
+    assert_eq!((stepped(3_702_499), stepped(3_702_500)), ("look up", "replay"));
+    // The provider may have forgotten the key in that hour.
+    let bounded = unresolved(Strategy::Key, |r| r.replay_for = Some(Millis(100_000)));
+    assert_eq!(then(&bounded, 3_601_500, &hour), "doubt");
 }
 
 #[test]
@@ -213,7 +252,13 @@ fn twins() {
     ];
     for (op, now, there, gone) in table {
         let what = format!("{:?} {:?} at {now}", op.execution, op.delivery);
-        assert_eq!(classify(&op, at(now), Millis(100), false), there, "{what}");
-        assert_eq!(classify(&op, at(now), Millis(100), true), gone, "{what}");
+        assert_eq!(classify(&op, at(now), Millis(100), &NONE, false), there, "{what}");
+        assert_eq!(classify(&op, at(now), Millis(100), &NONE, true), gone, "{what}");
+        // The same, if an hour that nobody watched lies before the call.
+        let mut gaps = Gaps::default();
+        gaps.add(Gap { from: at(now - 1), to: at(now - 1 + 3_600_000) });
+        let later = at(now + 3_600_000);
+        assert_eq!(classify(&op, later, Millis(100), &gaps, false), there, "{what}, after a gap");
+        assert_eq!(classify(&op, later, Millis(100), &gaps, true), gone, "{what}, after a gap");
     }
 }

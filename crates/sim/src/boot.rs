@@ -72,13 +72,14 @@ impl Fleet {
         ledger.set_runner(Arc::new(Tools { lab: lab.clone(), rng: Mutex::new(stream(2)) }));
         let (fleet, heart) = (self.clone(), lab.clone());
         env.spawn(Box::pin(async move { fleet.beat(heart, epoch, home).await }));
-        let (tending, world) = (ledger.clone(), lab.world.clone());
+        let (behind, world) = (ledger.clone(), lab.world.clone());
         env.spawn(Box::pin(async move {
-            while tending.recover_orphans().await.is_err() {
+            while behind.recover_orphans().await.is_err() {
                 world.sleep(100).await;
             }
-            tending.tend().await;
         }));
+        let tending = ledger.clone();
+        env.spawn(Box::pin(async move { tending.tend().await }));
         Boot { home, ledger }
     }
 

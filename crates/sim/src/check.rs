@@ -300,7 +300,7 @@ impl State {
             let open = !e.is_settled() && e.unresolved > 0;
             let old = e.recovery.replay_for.is_some_and(|d| {
                 now.plus(e.recovery.send_timeout) > e.intended_at.plus(d)
-                    || step.is_some_and(|s| e.intended_at < s)
+                    || step.is_some_and(|s| e.intended_at <= s)
             });
             open && match e.recovery.strategy {
                 Strategy::None | Strategy::Confirm => true,

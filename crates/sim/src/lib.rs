@@ -10,6 +10,8 @@ mod boot;
 mod caller;
 pub mod campaign;
 mod check;
+#[cfg(feature = "control")]
+pub mod control;
 mod coverage;
 mod lab;
 mod model;

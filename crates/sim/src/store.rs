@@ -277,18 +277,7 @@ impl Store for SimStore {
     async fn list(&self, q: &Query) -> Result<Vec<Operation>, StoreError> {
         self.reading().await?;
         let s = self.lab.state();
-        Ok(s.records
-            .values()
-            .rev()
-            .map(|r| &r.op)
-            .filter(|op| q.before.is_none_or(|b| op.id < b))
-            .filter(|op| q.principal.as_deref().is_none_or(|p| *op.scope.principal == *p))
-            .filter(|op| q.tool.as_deref().is_none_or(|t| *op.scope.tool == *t))
-            .filter(|op| q.state.as_deref().is_none_or(|w| op.execution.word() == w))
-            .filter(|op| q.delivery.as_deref().is_none_or(|w| op.delivery.state.word() == w))
-            .take(q.limit)
-            .cloned()
-            .collect())
+        Ok(s.records.values().rev().map(|r| &r.op).filter(|op| q.takes(op)).take(q.limit).cloned().collect())
     }
     async fn counts(&self) -> Result<Counts, StoreError> {
         self.reading().await?;
@@ -310,7 +299,7 @@ impl Store for SimStore {
     async fn api_keys(&self) -> Result<Vec<ApiKey>, StoreError> {
         self.aside.api_keys().await
     }
-    async fn open_session(&self, session: Session) -> Result<(), StoreError> {
+    async fn open_session(&self, session: Session) -> Result<Vec<String>, StoreError> {
         self.aside.open_session(session).await
     }
     async fn session(&self, id: &str) -> Result<Option<Session>, StoreError> {

@@ -260,7 +260,7 @@ pub async fn session_count(made: Made) {
     }
     assert!(find(s, "a00001").await.is_some(), "as many as may be are kept");
     // Even if it claims to be older than all others, the new one stays.
-    let ended = s.open_session_ending(session("b", "alice", T0)).await.unwrap();
+    let ended = s.open_session(session("b", "alice", T0)).await.unwrap();
     assert_eq!(ended, ["a00001"], "one more ends the one that was never used");
     assert_eq!(find(s, "a00001").await, None);
     for kept in ["a00000", "a00002", "b", "bobs"] {
@@ -272,11 +272,11 @@ pub async fn session_count(made: Made) {
         Session { opened_at: at, ..session(id, "alice", at) }
     };
     for (id, at, ends) in [("c", 90_000, "b"), ("d", 80_000, "c"), ("e", 95_000, "d"), ("f", 70_000, "e")] {
-        assert_eq!(s.open_session_ending(unused(id, at)).await.unwrap(), [ends], "{id}");
+        assert_eq!(s.open_session(unused(id, at)).await.unwrap(), [ends], "{id}");
     }
     change(s, "f", SessionChange::Used).await;
-    let used = s.open_session_ending(session("g", "alice", T0.plus(Millis(99_000)))).await.unwrap();
+    let used = s.open_session(session("g", "alice", T0.plus(Millis(99_000)))).await.unwrap();
     assert_eq!(used, ["a00000"], "where all were used, the one unused for longest");
-    assert_eq!(s.open_session_ending(session("carols", "carol", T0)).await.unwrap(), [""; 0]);
+    assert_eq!(s.open_session(session("carols", "carol", T0)).await.unwrap(), [""; 0]);
     assert!(find(s, "bobs").await.is_some(), "others' stay");
 }

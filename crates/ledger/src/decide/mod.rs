@@ -428,7 +428,7 @@ pub enum AtCap {
 
 /// The next step of an effect of this record.
 #[must_use]
-pub fn next_step(op: &Operation, effect: usize, at: Moment) -> step::Step {
+pub fn next_step(op: &Operation, effect: usize, at: Moment<'_>) -> step::Step {
     op.effects.get(effect).map_or(step::Step::Settled, |e| step::next(e, at))
 }
 

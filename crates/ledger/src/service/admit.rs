@@ -74,14 +74,16 @@ impl Ledger {
                 Place::Error(e) => return Ok(Answer::Error(e)),
                 Place::Known(op, by) => {
                     let id = op.id;
-                    let answer = self.known(call, *op, by, until, gone, &mut progress).await;
+                    // Boxed, as is the wait for a twin: a call that opens an operation doesn't carry their state.
+                    let answer = Box::pin(self.known(call, *op, by, until, gone, &mut progress)).await;
                     return Ok(answer.unwrap_or_else(|e| error(self.unreadable(call, id, &e))));
                 }
                 Place::Wait(op) => {
                     let id = op.id;
-                    let answer = match self.wait_on_twin(call, *op, until, gone.as_mut()).await {
+                    let answer = match Box::pin(self.wait_on_twin(call, *op, until, gone.as_mut())).await {
                         Ok(Waited::Join(op)) => {
-                            self.known(call, *op, JoinedBy::Fingerprint, until, gone, &mut progress).await
+                            let by = JoinedBy::Fingerprint;
+                            Box::pin(self.known(call, *op, by, until, gone, &mut progress)).await
                         }
                         Ok(Waited::Answer(a)) => Ok(a),
                         Err(e) => Err(e),
@@ -165,13 +167,23 @@ impl Ledger {
         };
         // Deliveries are written lazily: what is on its way counts.
         let op = self.outbox.newest(op);
-        Ok(match twin::classify(&op, self.store.now(), call.guard_window, self.caller_gone(&op)) {
-            Twin::History if planted!(SlotWithoutCompareAndSet) => Place::New { key, slot: SlotWrite::Set },
-            Twin::History => Place::New { key, slot: SlotWrite::CompareAndSet(Some(op.id)) },
-            Twin::Join => Place::Known(Box::new(op), JoinedBy::Fingerprint),
-            Twin::Wait => Place::Wait(Box::new(op)),
-            Twin::Delivered => Place::Error(Box::new(self.twin(call, &op))),
-        })
+        Ok(
+            match twin::classify(
+                &op,
+                self.store.now(),
+                call.guard_window,
+                self.store.gaps(),
+                self.caller_gone(&op),
+            ) {
+                Twin::History if planted!(SlotWithoutCompareAndSet) => {
+                    Place::New { key, slot: SlotWrite::Set }
+                }
+                Twin::History => Place::New { key, slot: SlotWrite::CompareAndSet(Some(op.id)) },
+                Twin::Join => Place::Known(Box::new(op), JoinedBy::Fingerprint),
+                Twin::Wait => Place::Wait(Box::new(op)),
+                Twin::Delivered => Place::Error(Box::new(self.twin(call, &op))),
+            },
+        )
     }
 
     /// Creates the operation and starts its first attempt. `None`: something came first; look again.
@@ -249,7 +261,7 @@ impl Ledger {
                 let given = Given {
                     arguments: creation.arguments.map(Arc::from),
                     planned: creation.intent,
-                    by_recovery: false,
+                    place: None,
                 };
                 self.launch(t.next.clone(), given);
                 Ok(Some((t.next, watch)))
@@ -370,18 +382,23 @@ impl Ledger {
             }
             let ring = watch.news.changed();
             let pause = self.env.sleep(left.min(self.settings.poll));
-            tokio::select! {
+            let paused = tokio::select! {
                 biased;
                 () = gone.as_mut() => {
                     drop(watch);
                     self.leave(op.id).await?;
                     return Ok(Answer::Gone);
                 }
-                _ = ring => {}
-                () = pause => {}
-            }
-            // The outcome comes with the ring where the attempt runs here; only else is the ledger read.
-            if watch.news.borrow().outcome.is_none() {
+                _ = ring => false,
+                () = pause => true,
+            };
+            // The outcome comes with the ring where the attempt runs here; only else is the ledger read. Progress alone
+            // changes no record.
+            let read = {
+                let now = watch.news.borrow();
+                now.outcome.is_none() && (paused || now.rings != news.rings)
+            };
+            if read {
                 match self.read(op.id).await? {
                     Some(now) => op = now,
                     None => return Ok(error(self.expired(call))),
@@ -421,7 +438,13 @@ impl Ledger {
         let mut watch = self.live.watch(op.id, false);
         let mut op = op;
         loop {
-            match twin::classify(&op, self.store.now(), call.guard_window, self.caller_gone(&op)) {
+            match twin::classify(
+                &op,
+                self.store.now(),
+                call.guard_window,
+                self.store.gaps(),
+                self.caller_gone(&op),
+            ) {
                 Twin::Join => return Ok(Waited::Join(Box::new(op))),
                 // It waited on this one, so it is answered about this one and never becomes another.
                 Twin::Delivered | Twin::History => return Ok(Waited::Answer(error(self.twin(call, &op)))),

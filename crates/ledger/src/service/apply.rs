@@ -3,8 +3,9 @@
 
 use super::{ApplyError, Ledger, Note};
 use crate::decide::{self, Event, Refusal};
-use crate::operation::Operation;
+use crate::operation::{Execution, Operation};
 use crate::planted;
+use crate::step::Moment;
 use crate::store::{Blob, Committed, StoreError, Write};
 use crate::words::Millis;
 
@@ -64,6 +65,10 @@ impl Ledger {
             if done {
                 self.observer.note(Note::Transition { from, to: &next });
                 self.live.ring(op.id);
+                // Whoever waits at another replica waits for no other states.
+                if next.execution.is_answerable() || next.execution == Execution::Accepted {
+                    self.bus.moved(op.id);
+                }
                 return Ok(next);
             }
             // Each round reads a newer record, so this ends as soon as the others pause.
@@ -71,20 +76,21 @@ impl Ledger {
         }
     }
 
+    /// The facts that a step is decided by.
+    pub(super) fn moment(&self) -> Moment<'_> {
+        Moment { now: self.store.now(), clock_step: self.store.clock_step(), gaps: self.store.gaps() }
+    }
+
     /// What several events make of a record, as one transition.
     pub(super) fn fold(&self, op: &Operation, events: Vec<Event>) -> Result<(Operation, Vec<Blob>), Refusal> {
-        if events.is_empty() {
-            return Ok((op.clone(), Vec::new()));
-        }
         let now = self.store.now();
-        let mut next = op.clone();
+        let mut folded: Option<Operation> = None;
         let mut blobs = Vec::new();
         for e in events {
-            let t = decide::decide(&next, e, now)?;
-            next = t.next;
+            let t = decide::decide(folded.as_ref().unwrap_or(op), e, now)?;
+            folded = Some(Operation { version: op.version + 1, ..t.next });
             blobs.extend(t.blobs);
         }
-        next.version = op.version + 1;
-        Ok((next, blobs))
+        Ok((folded.unwrap_or_else(|| op.clone()), blobs))
     }
 }

@@ -1,5 +1,6 @@
 //! One try at an operation: its effects, one send at a time, each recorded before and after.
 
+use super::recover::Place;
 use super::{ApplyError, Ledger, Note, Progress};
 use crate::decide::{Event, Fence, Finding, Outcome, Refusal};
 use crate::effect::{Effect, EffectState, Intent, Strategy};
@@ -27,6 +28,8 @@ pub struct Attempt {
     planned: Option<Intent>,
     /// One write at a time.
     turn: tokio::sync::Mutex<()>,
+    /// Its place among the attempts of recovery, if it is one of them.
+    place: Mutex<Option<Place>>,
 }
 
 struct State {
@@ -93,6 +96,7 @@ impl Attempt {
         op: Operation,
         arguments: Option<Arc<[u8]>>,
         planned: Option<Intent>,
+        place: Option<Place>,
     ) -> Attempt {
         let fence = Fence { attempt: op.attempt, epoch: op.owner };
         let single = op.effects.len() == 1;
@@ -108,6 +112,7 @@ impl Attempt {
             single,
             planned,
             turn: tokio::sync::Mutex::new(()),
+            place: Mutex::new(place),
         }
     }
 
@@ -277,7 +282,7 @@ impl Attempt {
         loop {
             let op = self.operation();
             let Some(effect) = op.effects.get(index) else { return Err(Stopped::Fenced) };
-            let at = Moment { now: ledger.store.now(), clock_step: ledger.store.clock_step() };
+            let at = ledger.moment();
             let begun = self.take_begun(index);
             let step = if begun { Step::Send { replay: false } } else { step::next(effect, at) };
             if let Execution::InDoubt { reason, .. } = &op.execution
@@ -291,7 +296,7 @@ impl Attempt {
                 Step::Send { replay } => self.send(index, intent, effect, replay, begun, executor).await?,
                 Step::LookUp => self.look_up(index, intent, effect, at, executor).await?,
                 Step::Wait(until) if until >= op.deadline => return self.rest(until).await,
-                Step::Wait(until) => ledger.env.sleep(until.since(at.now)).await,
+                Step::Wait(until) => self.pause(until.since(at.now)).await,
                 Step::NeverSent => {
                     let next = self
                         .apply(Event::Receive { fence, effect: index, outcome: Outcome::NeverSent })
@@ -306,6 +311,17 @@ impl Attempt {
                 }
                 Step::Doubt(reason) => return Err(self.doubt(reason).await),
             }
+        }
+    }
+
+    /// Waits. Meanwhile another attempt of recovery may have its place.
+    async fn pause(&self, d: Millis) {
+        let place = || self.place.lock().unwrap_or_else(PoisonError::into_inner);
+        let had = place().take().is_some();
+        self.ledger.env.sleep(d).await;
+        if had {
+            let again = self.ledger.places.clone().acquire_owned().await.ok();
+            *place() = again;
         }
     }
 
@@ -344,12 +360,13 @@ impl Attempt {
             None,
             if recorded.attempt_sends > 1 { "sent again to the provider" } else { "sent to the provider" },
         );
-        // However long the write took: this send ends by the deadline that is durable, or a *not found* would
-        // count too early; and a replay is still safe, or the provider may have forgotten the key.
-        let at = Moment { now: ledger.store.now(), clock_step: ledger.store.clock_step() };
+        failpoint!("send.before");
+        // However long the write took, or the process stood still: this send ends by the deadline that is durable, or a
+        // *not found* would count too early; and a replay is still safe, or the provider may have forgotten the key.
+        let at = ledger.moment();
         let timeout = effect.recovery.send_timeout.min(recorded.send_deadline.min(op.deadline).since(at.now));
         let too_late = replay && !matches!(step::next(effect, at), Step::Send { .. });
-        failpoint!("send.before");
+        failpoint!("send.late");
         let outcome = if timeout <= Millis(0) || too_late {
             Sent::NotSent { why: "no time was left for it".into() }
         } else {
@@ -391,7 +408,7 @@ impl Attempt {
         }
         if applied && replay && effect.recovery.strategy == Strategy::Lookup {
             // A second send was made because the first was not found: look again for two.
-            let at = Moment { now: ledger.store.now(), clock_step: ledger.store.clock_step() };
+            let at = ledger.moment();
             self.look_up(index, intent, &next.effects[index], at, executor).await?;
         }
         Ok(())
@@ -411,7 +428,7 @@ impl Attempt {
         index: usize,
         intent: &Intent,
         effect: &Effect,
-        at: Moment,
+        at: Moment<'_>,
         executor: &dyn Executor,
     ) -> Result<(), Stopped> {
         let ledger = &self.ledger;

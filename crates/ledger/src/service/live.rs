@@ -50,8 +50,6 @@ pub(crate) struct Live {
     entries: Arc<Mutex<HashMap<OperationId, Entry>>>,
     /// Attempts running here.
     running: Arc<AtomicUsize>,
-    /// Those of them that recovery started.
-    recovering: Arc<AtomicUsize>,
 }
 
 type Entries = Arc<Mutex<HashMap<OperationId, Entry>>>;
@@ -84,16 +82,13 @@ impl Drop for Watch {
 /// Held while an attempt runs here.
 pub(crate) struct Running {
     entries: Entries,
-    /// The counts it is part of.
-    counts: Vec<Arc<AtomicUsize>>,
+    running: Arc<AtomicUsize>,
     id: OperationId,
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        for c in &self.counts {
-            c.fetch_sub(1, Ordering::Relaxed);
-        }
+        self.running.fetch_sub(1, Ordering::Relaxed);
         let mut entries = lock(&self.entries);
         if let Some(e) = entries.get_mut(&self.id) {
             e.attempts -= 1;
@@ -115,16 +110,10 @@ impl Live {
     }
 
     /// An attempt begins.
-    pub fn start(&self, id: OperationId, by_recovery: bool) -> Running {
+    pub fn start(&self, id: OperationId) -> Running {
         lock(&self.entries).entry(id).or_default().attempts += 1;
-        let mut counts = vec![self.running.clone()];
-        if by_recovery {
-            counts.push(self.recovering.clone());
-        }
-        for c in &counts {
-            c.fetch_add(1, Ordering::Relaxed);
-        }
-        Running { entries: self.entries.clone(), counts, id }
+        self.running.fetch_add(1, Ordering::Relaxed);
+        Running { entries: self.entries.clone(), running: self.running.clone(), id }
     }
 
     /// How to stop the attempt. Of two, the older one is fenced off and stopped at once.
@@ -162,13 +151,16 @@ impl Live {
         self.running.load(Ordering::Relaxed)
     }
 
-    pub fn recovering(&self) -> usize {
-        self.recovering.load(Ordering::Relaxed)
-    }
-
     /// The record changed.
     pub fn ring(&self, id: OperationId) {
         if let Some(e) = lock(&self.entries).get(&id) {
+            e.news.send_modify(|n| n.rings += 1);
+        }
+    }
+
+    /// Any record may have changed.
+    pub fn ring_all(&self) {
+        for e in lock(&self.entries).values() {
             e.news.send_modify(|n| n.rings += 1);
         }
     }

@@ -25,6 +25,7 @@ pub use attempt::{Attempt, Performed, Stopped};
 pub use live::Progress;
 pub use operate::{Detail, EffectDetail, OperateError};
 
+use crate::bus::{Alone, Bus};
 use crate::decide::Refusal;
 use crate::effect::Intent;
 use crate::env::Env;
@@ -36,15 +37,17 @@ use crate::{Fingerprint, keys};
 use async_trait::async_trait;
 use serde::Serialize;
 use std::sync::{Arc, OnceLock};
+use tokio::sync::Semaphore;
 
 /// How the service paces itself.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// How often waiters read the ledger again without a doorbell.
     pub poll: Millis,
-    /// The shortest pause between two rounds of recovery.
+    /// The shortest pause between two rounds of recovery, unless more is due than there was room for.
     pub sweep: Millis,
-    /// How many attempts started by recovery run at a time.
+    /// How many attempts started by recovery do something at a time: each may be at the provider. Those that only wait
+    /// don't count.
     pub recover_at_once: usize,
     /// How long tombstones are kept.
     pub tombstones_for: Millis,
@@ -326,12 +329,15 @@ impl Observer for Silent {
 /// The ledger.
 pub struct Ledger {
     store: Arc<dyn Store>,
+    bus: Arc<dyn Bus>,
     env: Arc<dyn Env>,
     settings: Settings,
     observer: Arc<dyn Observer>,
     runner: OnceLock<Arc<dyn Runner>>,
     live: live::Live,
     outbox: deliver::Outbox,
+    /// For attempts of recovery.
+    places: Arc<Semaphore>,
 }
 
 pub(crate) enum ApplyError {
@@ -355,8 +361,24 @@ impl Ledger {
         settings: Settings,
         observer: Arc<dyn Observer>,
     ) -> Arc<Ledger> {
+        Ledger::with_bus(store, Arc::new(Alone::default()), env, settings, observer)
+    }
+
+    /// The same beside other replicas, which hear of each other by `bus`. Somebody must pass on what is heard, by
+    /// [`Ledger::heard`] and [`Ledger::missed`].
+    #[must_use]
+    pub fn with_bus(
+        store: Arc<dyn Store>,
+        bus: Arc<dyn Bus>,
+        env: Arc<dyn Env>,
+        settings: Settings,
+        observer: Arc<dyn Observer>,
+    ) -> Arc<Ledger> {
+        let places = Arc::new(Semaphore::new(settings.recover_at_once.max(1)));
         Arc::new(Ledger {
+            places,
             store,
+            bus,
             env,
             settings,
             observer,
@@ -375,6 +397,22 @@ impl Ledger {
     #[must_use]
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.store
+    }
+
+    /// The bus to the other replicas.
+    #[must_use]
+    pub fn bus(&self) -> &Arc<dyn Bus> {
+        &self.bus
+    }
+
+    /// Another replica changed this record: who waits for it here reads it again.
+    pub fn heard(&self, id: OperationId) {
+        self.live.ring(id);
+    }
+
+    /// Changes of other replicas may have been missed: everybody who waits here reads again.
+    pub fn missed(&self) {
+        self.live.ring_all();
     }
 
     /// How many attempts are running in this process.

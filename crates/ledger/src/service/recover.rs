@@ -1,5 +1,9 @@
 //! What is left behind is taken up again: at the start everything that another boot left, while running
 //! whatever is due.
+//!
+//! Many records are recovered at a time, so that their writes share commits. How many attempts of recovery do something
+//! at a time is bounded, because each may send: a record is claimed only when there is a place for its attempt, since
+//! from then on its time runs. An attempt that only waits (for a pause, for a quarantine) gives its place away meanwhile.
 
 use super::run::Given;
 use super::{ApplyError, Ledger, Note};
@@ -9,52 +13,150 @@ use crate::operation::{DeliveryState, Execution, Operation};
 use crate::planted;
 use crate::store::StoreError;
 use crate::words::{Epoch, Millis};
+use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
+use std::future::Future;
 use std::sync::Arc;
+use tokio::sync::OwnedSemaphorePermit;
+
+/// A place among the attempts of recovery.
+pub(crate) type Place = OwnedSemaphorePermit;
+
+/// Records that are read, and recovered, at a time.
+const PAGE: usize = 256;
+
+/// As far back, what was not watched holds up the removal of old records.
+const LATELY: Millis = Millis::secs(7 * 86_400);
+
+/// What came of one record.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Came {
+    Done,
+    /// There was nothing to do.
+    Nothing,
+    /// An attempt of it would have needed a place.
+    NoPlace,
+}
+
+impl From<bool> for Came {
+    fn from(done: bool) -> Came {
+        if done { Came::Done } else { Came::Nothing }
+    }
+}
+
+/// What recovery does at the same time.
+#[derive(Default)]
+struct Round {
+    going: FuturesUnordered<BoxFuture<'static, Result<Came, StoreError>>>,
+    taken: usize,
+    /// There was no place for more.
+    short: bool,
+    failed: Option<StoreError>,
+}
+
+impl Round {
+    fn ended(&mut self, one: Result<Came, StoreError>) {
+        match one {
+            Ok(came) => {
+                self.taken += usize::from(came == Came::Done);
+                self.short |= came == Came::NoPlace;
+            }
+            Err(e) => self.failed = Some(e),
+        }
+    }
+
+    /// Waits for something while what is under way goes on.
+    async fn until<T>(&mut self, wanted: impl Future<Output = T>) -> T {
+        let mut wanted = std::pin::pin!(wanted);
+        loop {
+            tokio::select! {
+                biased;
+                Some(one) = self.going.next(), if !self.going.is_empty() => self.ended(one),
+                there = wanted.as_mut() => return there,
+            }
+        }
+    }
+
+    async fn add(&mut self, one: impl Future<Output = Result<Came, StoreError>> + Send + 'static) {
+        while self.going.len() >= PAGE
+            && let Some(one) = self.going.next().await
+        {
+            self.ended(one);
+        }
+        self.going.push(Box::pin(one));
+    }
+
+    /// Waits for all of it, whatever failed: a claim that is broken off would be left lying until its deadline.
+    async fn end(mut self) -> Result<Round, StoreError> {
+        while let Some(one) = self.going.next().await {
+            self.ended(one);
+        }
+        match self.failed.take() {
+            None => Ok(self),
+            Some(e) => Err(e),
+        }
+    }
+}
 
 impl Ledger {
     /// Takes up what earlier boots left behind. Returns when all of it has been claimed or settled; the
-    /// claimed attempts run on.
+    /// claimed attempts run on. Calls need not wait for it: one that comes to an operation of a dead boot takes it up
+    /// itself. [`Ledger::tend`] may run meanwhile.
     ///
     /// # Errors
-    /// [`StoreError`]: the ledger can't be read.
+    /// [`StoreError`]: the ledger can't be read or written.
     pub async fn recover_orphans(self: &Arc<Self>) -> Result<usize, StoreError> {
         let mut after = None;
-        let mut taken = 0;
-        loop {
-            let page = self.store.orphans(after, 256).await?;
-            let Some(last) = page.last() else { return Ok(taken) };
+        let mut round = Round::default();
+        while round.failed.is_none() {
+            let page = match round.until(self.store.orphans(after, PAGE)).await {
+                Ok(page) => page,
+                Err(e) => {
+                    round.failed = Some(e);
+                    break;
+                }
+            };
+            let Some(last) = page.last() else { break };
             after = Some(last.id);
             for op in page {
-                while self.live.recovering() >= self.settings.recover_at_once {
-                    self.env.sleep(Millis(10)).await;
+                let place = match op.execution {
+                    Execution::Running => round.until(self.places.clone().acquire_owned()).await.ok(),
+                    _ => None,
+                };
+                if round.failed.is_some() {
+                    break;
                 }
-                if self.recover_one(&op, false).await? {
-                    taken += 1;
-                }
+                round.add(self.clone().recover_one(op, false, place)).await;
             }
         }
+        Ok(round.end().await?.taken)
     }
 
     /// Recovers, delivers and prunes for as long as the process lives.
     pub async fn tend(self: Arc<Self>) {
         let mut next_prune = self.env.monotonic();
         loop {
-            if let Err(e) = self.tend_once().await {
-                tracing::error!(error = %e, "recovery could not read the ledger; it tries again");
-            }
+            let short = match self.round().await {
+                Ok(round) => round.short,
+                Err(e) => {
+                    tracing::error!(error = %e, "recovery could not read the ledger; it tries again");
+                    false
+                }
+            };
             if self.env.monotonic() >= next_prune {
                 next_prune = self.env.monotonic() + 60_000;
-                // Small batches, so that calls are never held up for long.
-                loop {
-                    match self.store.prune(self.store.now(), self.settings.tombstones_for, 200).await {
-                        Ok(n) if n >= 200 => self.env.sleep(Millis(5)).await,
-                        Ok(_) => break,
-                        Err(e) => {
-                            tracing::error!(error = %e, "old records could not be removed; it is tried again");
-                            break;
-                        }
-                    }
+                self.prune().await;
+            }
+            if short {
+                // More is due than there were places: it goes on as soon as some are free.
+                let some = u32::try_from(self.settings.recover_at_once / 4).unwrap_or(1).max(1);
+                tokio::select! {
+                    biased;
+                    _ = self.places.acquire_many(some) => {}
+                    () = self.env.sleep(Millis::secs(1)) => {}
                 }
+                continue;
             }
             let until = match self.store.next_attention().await {
                 Ok(Some(t)) => t.since(self.store.now()),
@@ -64,67 +166,92 @@ impl Ledger {
         }
     }
 
+    /// Removes old records, in small batches, so that calls are never held up for long.
+    async fn prune(&self) {
+        loop {
+            // What was not watched lately counts for nothing: a clock that was set ahead while nothing ran would make
+            // everything look old.
+            let now = self.store.now();
+            let unwatched = self.store.gaps().ended_since(now.plus(Millis(-LATELY.0)));
+            let until = now.plus(Millis(-unwatched.0));
+            match self.store.prune(until, self.settings.tombstones_for, 200).await {
+                Ok(n) if n >= 200 => self.env.sleep(Millis(5)).await,
+                Ok(_) => break,
+                Err(e) => {
+                    tracing::error!(error = %e, "old records could not be removed; it is tried again");
+                    break;
+                }
+            }
+        }
+    }
+
     /// One round of recovery over whatever is due now.
     ///
     /// # Errors
     /// [`StoreError`]: the ledger can't be read or written.
     pub async fn tend_once(self: &Arc<Self>) -> Result<usize, StoreError> {
-        self.clear_outbox().await?;
-        let due = self.store.due(self.store.now(), 256).await?;
-        let mut taken = 0;
-        for op in due {
-            if self.recover_one(&op, true).await? {
-                taken += 1;
-            }
-        }
-        Ok(taken)
+        self.round().await.map(|round| round.taken)
     }
 
-    /// Does what one record needs: one whose time has come (`due`), or one that another boot left behind.
-    /// Returns whether something was done.
-    async fn recover_one(self: &Arc<Self>, op: &Operation, due: bool) -> Result<bool, StoreError> {
+    async fn round(self: &Arc<Self>) -> Result<Round, StoreError> {
+        self.clear_outbox().await?;
+        let due = self.store.due(self.store.now(), PAGE).await?;
+        let mut round = Round::default();
+        for op in due {
+            round.add(self.clone().recover_one(op, true, None)).await;
+        }
+        round.end().await
+    }
+
+    /// Does what one record needs: one whose time has come (`due`), or one that another boot left behind. Where an
+    /// attempt of it has to begin, that takes `place`, or one that is free.
+    async fn recover_one(
+        self: Arc<Self>,
+        op: Operation,
+        due: bool,
+        place: Option<Place>,
+    ) -> Result<Came, StoreError> {
         let now = self.store.now();
         match &op.execution {
-            Execution::Accepted if due => self.settle(op, Event::Expire).await,
-            Execution::Running if planted!(LeftBehind) => Ok(false),
+            Execution::Accepted if due => Ok(self.settle(&op, Event::Expire).await?.into()),
+            Execution::Running if planted!(LeftBehind) => Ok(Came::Nothing),
             Execution::Running => {
                 let mine = op.owner == self.store.epoch();
                 if mine && self.live.has_attempt(op.id) && now.since(op.deadline) < Millis::secs(2) {
                     // Its own timer ends it; a hung one is taken over after a moment.
-                    return Ok(false);
+                    return Ok(Came::Nothing);
                 }
-                if !op.is_past_no_return() && self.caller_gone(op) {
-                    let done = self.settle(op, Event::CallerGone).await?;
+                if !op.is_past_no_return() && self.caller_gone(&op) {
+                    let done = self.settle(&op, Event::CallerGone).await?;
                     if done {
                         self.live.stop(op.id, op.attempt);
                         self.observer.note(Note::Window("abandoned"));
                     }
-                    return Ok(done);
+                    return Ok(done.into());
                 }
-                if self.live.recovering() >= self.settings.recover_at_once {
-                    // Another round takes it up.
-                    return Ok(false);
+                match place.or_else(|| self.places.clone().try_acquire_owned().ok()) {
+                    Some(place) => Ok(self.take_over(&op, place).await?.into()),
+                    None => Ok(Came::NoPlace),
                 }
-                self.take_over(op).await
             }
             Execution::Completed => match op.delivery.state {
-                DeliveryState::Ready if due || self.caller_gone(op) => {
-                    let done = self.settle(op, Event::Deliver(DeliveryState::Undelivered)).await?;
+                DeliveryState::Ready if due || self.caller_gone(&op) => {
+                    let done = self.settle(&op, Event::Deliver(DeliveryState::Undelivered)).await?;
                     if done {
                         self.observer.note(Note::Window("undelivered"));
                     }
-                    Ok(done)
+                    Ok(done.into())
                 }
                 DeliveryState::Undelivered if due => {
-                    let done = self.settle(op, Event::Alerted).await?;
+                    let done = self.settle(&op, Event::Alerted).await?;
                     if done {
-                        self.observer.note(Note::Alert { what: "undelivered", operation: op });
+                        self.observer.note(Note::Alert { what: "undelivered", operation: &op });
                     }
-                    Ok(done)
+                    Ok(done.into())
                 }
-                _ => Ok(false),
+                _ => Ok(Came::Nothing),
             },
-            _ => Ok(false),
+            _ => Ok(Came::Nothing),
         }
     }
 
@@ -141,7 +268,7 @@ impl Ledger {
         }
     }
 
-    async fn take_over(self: &Arc<Self>, op: &Operation) -> Result<bool, StoreError> {
+    async fn take_over(self: &Arc<Self>, op: &Operation, place: Place) -> Result<bool, StoreError> {
         let epoch = self.store.epoch();
         let claim = self.apply(op, |now| {
             // Judged by the record as it is written, or a live attempt that came meanwhile would be fenced off.
@@ -160,7 +287,7 @@ impl Ledger {
                     "running_without_intent"
                 }));
                 self.live.stop(op.id, op.attempt);
-                self.launch(claimed, Given { by_recovery: true, ..Given::default() });
+                self.launch(claimed, Given { place: Some(place), ..Given::default() });
                 Ok(true)
             }
             Err(ApplyError::Refused(Refusal::Cap)) => self.give_up_at_cap(op).await,

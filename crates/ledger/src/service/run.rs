@@ -1,6 +1,7 @@
 //! How an attempt begins, and how it ends: in a result, in none, in a panic or at its time limit.
 
 use super::attempt::{Attempt, Stopped};
+use super::recover::Place;
 use super::{ApplyError, Ledger, RunError, ToolResult};
 use crate::decide::{AtCap, Event, Refusal, at_cap};
 use crate::effect::{Effect, Intent};
@@ -20,8 +21,8 @@ pub(crate) struct Given {
     pub arguments: Option<Arc<[u8]>>,
     /// The intent that the operation was opened with, if that is at hand.
     pub planned: Option<Intent>,
-    /// Recovery starts it, and bounds how many of those run at once.
-    pub by_recovery: bool,
+    /// Recovery starts it, and bounds how many of those do something at a time.
+    pub place: Option<Place>,
 }
 
 impl Ledger {
@@ -64,7 +65,7 @@ impl Ledger {
     pub(crate) fn launch(self: &Arc<Self>, op: Operation, given: Given) {
         let id = op.id;
         let number = op.attempt;
-        let running = self.live.start(id, given.by_recovery);
+        let running = self.live.start(id);
         let me = self.clone();
         let abort = self.env.spawn(Box::pin(async move {
             let _running = running;
@@ -82,7 +83,7 @@ impl Ledger {
             None => self.store.blob(op.id, BlobKind::Arguments).await.ok().flatten().map(Arc::from),
         };
         let time_left = op.deadline.since(self.store.now());
-        let attempt = Attempt::new(self.clone(), op, arguments, given.planned);
+        let attempt = Attempt::new(self.clone(), op, arguments, given.planned, given.place);
         if attempt.operation().conclude {
             return self.give_up(&attempt, "an operator ended it".into()).await;
         }

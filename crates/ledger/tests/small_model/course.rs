@@ -3,13 +3,14 @@
 use super::{Answer, Doing, RETENTION, Request, STALL, State, Without, World, plain};
 use counterfoil_ledger::decide::{AtCap, Fence, Finding, Outcome, at_cap};
 use counterfoil_ledger::executor::Receipt;
+use counterfoil_ledger::gaps::NONE;
 use counterfoil_ledger::step::{self, Moment, Step};
 use counterfoil_ledger::{Event, Execution, Millis, Operation, Refusal, Strategy, Time, decide};
 use std::sync::Arc;
 
 impl State {
-    pub fn moment(&self) -> Moment {
-        Moment { now: Time(self.now), clock_step: None }
+    pub fn moment(&self) -> Moment<'static> {
+        Moment { now: Time(self.now), clock_step: None, gaps: &NONE }
     }
 
     pub fn fence(op: &Operation) -> Fence {
@@ -39,7 +40,7 @@ impl State {
 
     /// Whether *not found*, asked at `at`, counts.
     pub fn counts(&self, seen: &Operation, at: i64) -> bool {
-        at >= step::counts_from(&seen.effects[0], Moment { now: Time(at), clock_step: None }).0
+        at >= step::counts_from(&seen.effects[0], Moment { now: Time(at), clock_step: None, gaps: &NONE }).0
     }
 
     /// What came of a request for the worker that waits for it.
@@ -170,8 +171,10 @@ impl World {
                 s.workers[w] = Doing::Closing { seen: seen.clone(), answer: Answer::Found { asked_at: *at } };
             }
             Doing::Asked { seen, at, found: false } => {
-                let counts_from =
-                    step::counts_from(&seen.effects[0], Moment { now: Time(*at), clock_step: None });
+                let counts_from = step::counts_from(
+                    &seen.effects[0],
+                    Moment { now: Time(*at), clock_step: None, gaps: &NONE },
+                );
                 let answer = Finding::NotFound { pause: Millis(1), counts_from };
                 let looked =
                     Event::Looked { fence: State::fence(seen), effect: 0, asked_at: Time(*at), answer };

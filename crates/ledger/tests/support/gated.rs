@@ -66,6 +66,7 @@ pub struct Gated {
     pub faults: Mutex<VecDeque<Fault>>,
     pub reads_fail: std::sync::atomic::AtomicBool,
     pub clock_step: Mutex<Option<Time>>,
+    pub gaps: std::sync::OnceLock<gaps::Gaps>,
     /// How long a write takes, half of it before and half after it is made.
     pub latency: std::sync::atomic::AtomicI64,
     /// Lazy writes wait here while held.
@@ -80,6 +81,7 @@ impl Gated {
             faults: Mutex::default(),
             reads_fail: false.into(),
             clock_step: Mutex::default(),
+            gaps: std::sync::OnceLock::new(),
             latency: 0.into(),
             held: Mutex::default(),
         })
@@ -102,6 +104,9 @@ impl Store for Gated {
     }
     fn clock_step(&self) -> Option<Time> {
         *self.clock_step.lock().unwrap()
+    }
+    fn gaps(&self) -> &gaps::Gaps {
+        self.gaps.get().unwrap_or(&gaps::NONE)
     }
     fn identity(&self) -> &Identity {
         self.inner.identity()
@@ -170,7 +175,7 @@ impl Store for Gated {
     async fn prune(&self, now: Time, tombstones_for: Millis, limit: usize) -> Result<usize, StoreError> {
         self.inner.prune(now, tombstones_for, limit).await
     }
-    async fn open_session(&self, session: Session) -> Result<(), StoreError> {
+    async fn open_session(&self, session: Session) -> Result<Vec<String>, StoreError> {
         self.inner.open_session(session).await
     }
     async fn session(&self, id: &str) -> Result<Option<Session>, StoreError> {
