@@ -10,36 +10,32 @@ use crate::judge::{Answer, Judged, Observation, judge};
 use crate::manifest::Mode;
 use crate::method::Method;
 use crate::receipt::Receipt;
-use crate::request::{HttpIntent, answered, get};
+use crate::request::{HttpIntent, Listed, Listing, answered, get};
+use crate::wire::Wires;
 use async_trait::async_trait;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::{Request, header};
-use http_body_util::{BodyExt, Full};
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::client::legacy::connect::{HttpConnector, capture_connection};
-use hyper_util::client::legacy::{Client, Error as ClientError};
-use hyper_util::rt::{TokioExecutor, TokioTimer};
 use ledger::{EffectKey, Executor, Intent, Looked, Millis, Sent};
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
 /// Redirects that a read follows, within one origin.
 const MAX_REDIRECTS: usize = 3;
-/// Idle connections are given up before most servers do.
-const POOL_IDLE: Duration = Duration::from_secs(15);
-const POOL_PER_HOST: usize = 32;
 
-type Http = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
+/// The connection of an exchange.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum On {
+    /// One that was kept, if there is one, and kept again: for what may be sent twice, and for reads.
+    Kept,
+    /// One for this exchange alone: where a kept one that had just died would raise a doubt for nothing.
+    Fresh,
+}
 
 /// Sends recorded requests for the ledger.
 #[derive(Clone)]
 pub struct HttpExecutor {
-    /// Keeps connections: for what may be sent twice, and for reads.
-    pooled: Http,
-    /// A connection for each send: where a kept one that had just died would raise a doubt for nothing.
-    fresh: Http,
+    wires: Wires,
     credentials: Arc<dyn Credentials>,
 }
 
@@ -65,7 +61,7 @@ impl HttpExecutor {
     /// An executor with the public certificate roots compiled in.
     #[must_use]
     pub fn new(credentials: Arc<dyn Credentials>) -> HttpExecutor {
-        HttpExecutor { pooled: client(POOL_PER_HOST), fresh: client(0), credentials }
+        HttpExecutor { wires: Wires::new(), credentials }
     }
 
     /// Performs a read once, without the ledger.
@@ -90,6 +86,24 @@ impl HttpExecutor {
         })
     }
 
+    /// What a provider lists of the objects that bear effect keys, `pages` at most. Nothing is changed by it.
+    ///
+    /// # Errors
+    /// Why it can't be known, for people.
+    pub async fn list(&self, listing: &Listing, pages: usize, timeout: Millis) -> Result<Listed, String> {
+        let deadline = Instant::now() + timeout.duration();
+        let mut listed = Listed::default();
+        let mut url = listing.first();
+        for _ in 0..pages.max(1) {
+            let answer = self.page(&listing.http, &url, deadline).await?;
+            match listing.take(&answer, &mut listed)? {
+                Some(next) if next != url => url = next,
+                _ => break,
+            }
+        }
+        Ok(listed)
+    }
+
     /// The recorded request, where the account is now: it must be where it was, and who it was, when the request was
     /// recorded. `first`: nothing of it has left yet.
     fn in_place(&self, http: HttpIntent, first: bool) -> Result<HttpIntent, String> {
@@ -106,13 +120,13 @@ impl HttpExecutor {
 
     /// One page of a look-up.
     async fn page(&self, http: &HttpIntent, url: &str, deadline: Instant) -> Result<Answer, String> {
-        answered(self.exchange(&self.fresh, get(url, &http.headers)?, http, deadline).await)
+        answered(self.exchange(On::Fresh, get(url, &http.headers)?, http, deadline).await)
     }
 
     /// Puts the secret in and performs the exchange.
     async fn exchange(
         &self,
-        client: &Http,
+        on: On,
         request: Request<Bytes>,
         http: &HttpIntent,
         deadline: Instant,
@@ -121,7 +135,7 @@ impl HttpExecutor {
             Ok(request) => request,
             Err(why) => return Observation::NotSent(why),
         };
-        exchange(client, request, http.cap, deadline).await
+        self.wires.exchange(request, on == On::Kept, http.cap, deadline).await
     }
 
     fn authenticated(
@@ -159,7 +173,7 @@ impl HttpExecutor {
         for _ in 0..=MAX_REDIRECTS {
             let (uri, verb) = (request.uri().clone(), request.method().clone());
             let headers = request.headers().clone();
-            let answer = answered(self.exchange(&self.pooled, request, http, deadline).await)?;
+            let answer = answered(self.exchange(On::Kept, request, http, deadline).await)?;
             let safe = verb == http::Method::GET || verb == http::Method::HEAD;
             let location = answer
                 .header(header::LOCATION.as_str())
@@ -205,7 +219,7 @@ impl HttpExecutor {
             Ok(request) => request,
             Err(why) => return unknown(why),
         };
-        let answer = match answered(self.exchange(&self.fresh, request, http, deadline).await) {
+        let answer = match answered(self.exchange(On::Fresh, request, http, deadline).await) {
             Ok(answer) if answer.status == 200 => answer,
             Ok(answer) => {
                 return unknown(format!("it exists already, but fetching it was answered {}", answer.status));
@@ -246,12 +260,12 @@ impl Executor for HttpExecutor {
             Ok(request) => request,
             Err(why) => return Sent::NotSent { why },
         };
-        let client = if intent.recovery.strategy.replays() { &self.pooled } else { &self.fresh };
-        let seen = self.exchange(client, request, &http, deadline).await;
+        let on = if intent.recovery.strategy.replays() { On::Kept } else { On::Fresh };
+        let seen = self.exchange(on, request, &http, deadline).await;
         let sent = match (judge(&http.policy, replay, &seen), seen) {
             (Judged::Sent(sent), _) => sent,
             (Judged::Existing { resource_id }, Observation::Answer(a)) => {
-                self.existing(&http, key, replay, &resource_id, a.receipt(), deadline).await
+                Box::pin(self.existing(&http, key, replay, &resource_id, a.receipt(), deadline)).await
             }
             (Judged::Existing { .. }, _) => {
                 Sent::Unknown { why: "no answer".into(), retry_after: None, stored: false }
@@ -298,84 +312,4 @@ fn word(sent: &Sent) -> &'static str {
         Sent::Withheld { .. } => "withheld",
         Sent::Unknown { .. } => "unknown",
     }
-}
-
-fn client(idle_per_host: usize) -> Http {
-    let mut tcp = HttpConnector::new();
-    tcp.enforce_http(false);
-    tcp.set_nodelay(true);
-    // HTTP/1.1 only: on a connection of its own a request's fate is its connection's.
-    let https =
-        HttpsConnectorBuilder::new().with_webpki_roots().https_or_http().enable_http1().wrap_connector(tcp);
-    Client::builder(TokioExecutor::new())
-        .pool_timer(TokioTimer::new())
-        .pool_idle_timeout(POOL_IDLE)
-        .pool_max_idle_per_host(idle_per_host)
-        // Every send is the ledger's.
-        .retry_canceled_requests(false)
-        .build(https)
-}
-
-/// One exchange, connecting included, within a deadline.
-async fn exchange(client: &Http, request: Request<Bytes>, cap: u64, deadline: Instant) -> Observation {
-    let mut request = request.map(Full::new);
-    // Set by the client at the moment it has a connection, before the request is given to it.
-    let connection = capture_connection(&mut request);
-    let sent = timeout_at(deadline, client.request(request)).await;
-    let accepted = connection.connection_metadata().is_some();
-    let response = match sent {
-        Ok(Ok(response)) => response,
-        Ok(Err(e)) if !accepted || handed_back(&e) => return Observation::NotSent(not_sent(&e)),
-        Ok(Err(e)) => return Observation::ConnectionLost(innermost(&e)),
-        Err(_) if !accepted => return Observation::NotSent("no connection within the time allowed".into()),
-        Err(_) => return Observation::Timeout,
-    };
-    let (head, mut body) = response.into_parts();
-    let announced =
-        head.headers.get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse::<u64>().ok());
-    if announced.is_some_and(|n| n > cap) {
-        return Observation::TooLarge(cap);
-    }
-    let mut whole = BytesMut::new();
-    loop {
-        match timeout_at(deadline, body.frame()).await {
-            Err(_) => return Observation::Timeout,
-            Ok(None) => break,
-            Ok(Some(Err(e))) => return Observation::Torn(innermost(&e)),
-            Ok(Some(Ok(frame))) => {
-                let Ok(data) = frame.into_data() else { continue };
-                if (whole.len() + data.len()) as u64 > cap {
-                    return Observation::TooLarge(cap);
-                }
-                whole.extend_from_slice(&data);
-            }
-        }
-    }
-    Observation::Answer(Answer { status: head.status.as_u16(), headers: head.headers, body: whole.freeze() })
-}
-
-/// The connection closed before it took the request up, and gave it back.
-fn handed_back(e: &ClientError) -> bool {
-    let mut source = std::error::Error::source(e);
-    while let Some(s) = source {
-        if let Some(h) = s.downcast_ref::<hyper::Error>() {
-            return h.is_canceled();
-        }
-        source = s.source();
-    }
-    false
-}
-
-fn not_sent(e: &ClientError) -> String {
-    let what = if e.is_connect() { "no connection" } else { "the connection closed before the request" };
-    format!("{what}: {}", innermost(e))
-}
-
-/// The last cause says most; it names no secret, for requests are not part of these errors.
-fn innermost(e: &(dyn std::error::Error + 'static)) -> String {
-    let mut last = e;
-    while let Some(source) = last.source() {
-        last = source;
-    }
-    last.to_string()
 }

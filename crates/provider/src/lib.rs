@@ -32,6 +32,7 @@ pub mod render;
 pub mod request;
 mod template;
 mod text;
+mod wire;
 
 pub use credentials::{ConfigCredentials, Credentials};
 pub use error::{BadArguments, ConfigError, CredentialError, Error};
@@ -43,5 +44,5 @@ pub use preset::Preset;
 pub use receipt::Receipt;
 pub use recovery::{Origin, Origins, Overrides, Resolved};
 pub use render::{Rendered, render};
-pub use request::HttpIntent;
+pub use request::{Borne, HttpIntent, Listed, Listing};
 pub use text::{nearest, parse_duration, wire_name, wire_names};

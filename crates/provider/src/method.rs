@@ -105,7 +105,7 @@ pub struct Method {
     pub(crate) keys: Option<(Keys, Origin)>,
     /// The verbs and endpoints on which it does, if it does at all.
     pub(crate) key_cover: Option<(Vec<String>, Vec<String>)>,
-    pub(crate) policy: Policy,
+    pub(crate) policy: Arc<Policy>,
     pub(crate) lookup: Option<Lookup>,
     pub(crate) unique: Option<Unique>,
     pub(crate) marker: Option<Marker>,

@@ -5,6 +5,8 @@ use crate::template::{Piece, Template};
 use crate::text::{check_pointer, field_path};
 use ledger::Millis;
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// The length of an effect key; a provider that takes less can't be given one.
 pub(crate) const KEY_LEN: u32 = 36;
@@ -253,6 +255,31 @@ pub struct Policy {
     pub json: bool,
     /// A repeat that finds nothing left (404, 410) shows that the effect is there: DELETE.
     pub gone_is_done: bool,
+}
+
+/// Policies as they were read last: the intents of a method all have the same one, and it is most of an intent.
+static READ: Mutex<Vec<(Box<str>, Arc<Policy>)>> = Mutex::new(Vec::new());
+/// How many are kept.
+const MAX_READ: usize = 64;
+/// The longest text of one that is kept, in bytes.
+const MAX_READ_TEXT: usize = 8 << 10;
+
+/// Reads a policy; one that was read lately is not read again.
+pub(crate) fn pinned<'de, D: serde::Deserializer<'de>>(d: D) -> Result<Arc<Policy>, D::Error> {
+    let text = <&RawValue>::deserialize(d)?.get();
+    let read = || READ.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, policy)) = read().iter().find(|(known, _)| **known == *text) {
+        return Ok(policy.clone());
+    }
+    let policy: Arc<Policy> = Arc::new(serde_json::from_str(text).map_err(serde::de::Error::custom)?);
+    if text.len() <= MAX_READ_TEXT {
+        let mut read = read();
+        if read.len() == MAX_READ {
+            read.remove(0);
+        }
+        read.push((text.into(), policy.clone()));
+    }
+    Ok(policy)
 }
 
 impl Keys {

@@ -1,17 +1,22 @@
 //! From arguments to the exact request, and to the intent that pins it.
 
+mod listing;
+
+pub use listing::{Borne, Listed, Listing};
+
 use crate::encode::{self, Level, Lists, Node, Pairs, percent};
 use crate::error::BadArguments;
 use crate::judge::{Answer, Observation};
 use crate::lookup::{ConflictPlan, LookupPlan};
 use crate::method::{Marker, Method, MethodEffect, Place};
-use crate::policy::{Carrier, KeyScope, Policy};
+use crate::policy::{self, Carrier, KeyScope, Policy};
 use crate::raw::BodyKind;
 use crate::template::{Piece, Spliced, Template};
 use http::{HeaderName, HeaderValue};
 use ledger::{EffectKey, Intent, Recovery, Strategy};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use std::sync::Arc;
 
 /// The version of [`HttpIntent`]'s form.
 const VERSION: u8 = 1;
@@ -45,7 +50,8 @@ pub struct HttpIntent {
     pub(crate) content_type: Option<String>,
     /// The largest answer that is read, in bytes.
     pub(crate) cap: u64,
-    pub(crate) policy: Policy,
+    #[serde(deserialize_with = "policy::pinned")]
+    pub(crate) policy: Arc<Policy>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) lookup: Option<LookupPlan>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -63,8 +69,10 @@ impl Method {
     pub fn intent(&self, args: &str, recovery: &Recovery) -> Result<Intent, BadArguments> {
         let args = encode::arguments(args)?;
         let mut http = self.request(&args)?;
-        http.policy.gone_is_done =
-            recovery.strategy == Strategy::Natural && self.verb == http::Method::DELETE;
+        let gone_is_done = recovery.strategy == Strategy::Natural && self.verb == http::Method::DELETE;
+        if http.policy.gone_is_done != gone_is_done {
+            Arc::make_mut(&mut http.policy).gone_is_done = gone_is_done;
+        }
         http.lookup = self.lookup_plan(&args)?;
         http.conflict = self.conflict_plan(&args)?;
         let summary = format!("{} {}", self.verb, http.url.shown_until('?'));

@@ -63,6 +63,8 @@ pub(crate) enum Fate {
     Hang,
     /// Send half of the body under its full `Content-Length`, then close.
     Torn,
+    /// Send the body byte by byte, with a pause before each.
+    Trickle(Duration),
 }
 
 /// A fate, and how long to wait before it.

@@ -2,8 +2,9 @@
 //! memory changed.
 //!
 //! One thread writes. It takes whatever has queued up, writes it at once, syncs once, and then publishes how far
-//! the disk has come; answers wait for that. A failed write or sync ends the log for good: nothing is retried,
-//! because after a failed fsync nobody knows what the disk holds.
+//! the disk has come; answers wait for that. Where nothing is synced there is nothing to wait for: whoever changes
+//! memory writes the line itself. A failed write or sync ends the log for good: nothing is retried, because after a
+//! failed fsync nobody knows what the disk holds.
 
 use std::{
     fs::{DirBuilder, File, OpenOptions},
@@ -53,16 +54,19 @@ pub(crate) struct Durable {
     pub failed: bool,
 }
 
-enum Job {
+#[derive(Debug)]
+pub(crate) enum Job {
     Append(u64, Vec<u8>),
     Truncate(u64),
 }
 
 /// The sending side; its order is the order of the log.
 #[derive(Debug)]
-pub(crate) struct Log {
-    jobs: mpsc::Sender<Job>,
-    writer: JoinHandle<()>,
+pub(crate) enum Log {
+    /// A thread writes and syncs.
+    Queue { jobs: mpsc::Sender<Job>, writer: JoinHandle<()> },
+    /// Written where it is given, not synced. Nothing is there any more once a write has failed.
+    Here(Option<Writer>),
 }
 
 /// The log could not take an entry: its writer is gone.
@@ -70,22 +74,38 @@ pub(crate) struct Log {
 pub(crate) struct Gone;
 
 impl Log {
-    /// Queues an entry.
-    pub(crate) fn append(&self, entry: &Entry) -> Result<(), Gone> {
+    /// Takes an entry.
+    pub(crate) fn append(&mut self, entry: &Entry) -> Result<(), Gone> {
         let mut line = serde_json::to_vec(entry).map_err(|_| Gone)?;
         line.push(b'\n');
-        self.jobs.send(Job::Append(entry.seq, line)).map_err(|_| Gone)
+        self.take(Job::Append(entry.seq, line))
     }
 
-    /// Queues the removal of everything before it.
-    pub(crate) fn truncate(&self, seq: u64) -> Result<(), Gone> {
-        self.jobs.send(Job::Truncate(seq)).map_err(|_| Gone)
+    /// Removes everything before it.
+    pub(crate) fn truncate(&mut self, seq: u64) -> Result<(), Gone> {
+        self.take(Job::Truncate(seq))
+    }
+
+    fn take(&mut self, job: Job) -> Result<(), Gone> {
+        match self {
+            Log::Queue { jobs, .. } => jobs.send(job).map_err(|_| Gone),
+            Log::Here(writer) => {
+                let written = writer.as_mut().is_some_and(|writer| writer.write(std::iter::once(job)));
+                if written {
+                    return Ok(());
+                }
+                *writer = None;
+                Err(Gone)
+            }
+        }
     }
 
     /// Writes what is queued, then lets go of the directory.
     pub(crate) fn close(self) {
-        drop(self.jobs);
-        let _ = self.writer.join();
+        if let Log::Queue { jobs, writer } = self {
+            drop(jobs);
+            let _ = writer.join();
+        }
     }
 }
 
@@ -150,20 +170,23 @@ pub(crate) fn open(dir: &Path, fsync: bool) -> Result<Opened, Error> {
     Ok(Opened { log, durable, after, entries })
 }
 
-/// Starts the writer on an open file, everything up to `upto` being on disk.
+/// Starts writing to an open file, everything up to `upto` being on disk.
 fn start(file: File, lock: File, fsync: bool, upto: u64) -> std::io::Result<(Log, watch::Receiver<Durable>)> {
     let (publish, durable) = watch::channel(Durable { upto, failed: false });
-    let (jobs, queue) = mpsc::channel();
     let mut writer = Writer { file, _lock: lock, fsync, publish };
+    if !fsync {
+        return Ok((Log::Here(Some(writer)), durable));
+    }
+    let (jobs, queue) = mpsc::channel();
     let writer = std::thread::Builder::new().name("sandbox-log".into()).spawn(move || writer.run(&queue))?;
-    Ok((Log { jobs, writer }, durable))
+    Ok((Log::Queue { jobs, writer }, durable))
 }
 
 /// A log on a device that is always full.
 #[cfg(test)]
-pub(crate) fn full() -> std::io::Result<(Log, watch::Receiver<Durable>)> {
+pub(crate) fn full(fsync: bool) -> std::io::Result<(Log, watch::Receiver<Durable>)> {
     let device = || OpenOptions::new().write(true).open("/dev/full");
-    start(device()?, device()?, true, 0)
+    start(device()?, device()?, fsync, 0)
 }
 
 /// The head, the entries, and the length of the good part.
@@ -201,7 +224,8 @@ fn parse(bytes: &[u8], path: &Path) -> Result<(Option<Head>, Vec<Entry>, usize),
     Ok((head, entries, good))
 }
 
-struct Writer {
+#[derive(Debug)]
+pub(crate) struct Writer {
     file: File,
     /// Held as long as the writer lives.
     _lock: File,
@@ -212,22 +236,33 @@ struct Writer {
 impl Writer {
     fn run(&mut self, queue: &mpsc::Receiver<Job>) {
         while let Ok(first) = queue.recv() {
-            match self.batch(first, queue) {
-                Ok(upto) => self.publish.send_modify(|durable| durable.upto = upto),
-                Err(error) => {
-                    tracing::error!(%error, "the log could not be written; nothing more is answered");
-                    self.publish.send_modify(|durable| durable.failed = true);
-                    return;
-                }
+            if !self.write(std::iter::once(first).chain(queue.try_iter())) {
+                return;
             }
         }
     }
 
-    fn batch(&mut self, first: Job, queue: &mpsc::Receiver<Job>) -> std::io::Result<u64> {
+    /// Writes a batch and publishes how far that went. Whether it could be written.
+    fn write(&mut self, jobs: impl Iterator<Item = Job>) -> bool {
+        match self.batch(jobs) {
+            Ok(upto) => {
+                self.publish.send_modify(|durable| durable.upto = upto);
+                true
+            }
+            Err(error) => {
+                tracing::error!(%error, "the log could not be written; nothing more is answered");
+                self.publish.send_modify(|durable| durable.failed = true);
+                false
+            }
+        }
+    }
+
+    fn batch(&mut self, jobs: impl Iterator<Item = Job>) -> std::io::Result<u64> {
         let mut buffer = Vec::new();
         let mut upto = 0;
-        for job in std::iter::once(first).chain(queue.try_iter()) {
+        for job in jobs {
             match job {
+                Job::Append(seq, line) if buffer.is_empty() => (buffer, upto) = (line, seq),
                 Job::Append(seq, line) => {
                     buffer.extend_from_slice(&line);
                     upto = seq;

@@ -23,6 +23,7 @@ pub(crate) enum Fault {
     Unavailable,
     Garbage,
     Torn,
+    Trickle,
     Huge,
     Delay,
     ForgetKeys,
@@ -30,7 +31,7 @@ pub(crate) enum Fault {
 }
 
 /// Name, fault, the fields it takes beyond those of every rule.
-const FAULTS: [(&str, Fault, &[&str]); 17] = [
+const FAULTS: [(&str, Fault, &[&str]); 18] = [
     ("apply_then_cut", Fault::ApplyThenCut, &["after_ms"]),
     ("apply_then_502", Fault::ApplyThen502, &["after_ms", "status"]),
     ("apply_then_500", Fault::ApplyThen500, &["after_ms"]),
@@ -44,6 +45,7 @@ const FAULTS: [(&str, Fault, &[&str]); 17] = [
     ("unavailable", Fault::Unavailable, &["after_ms", "retry_after"]),
     ("garbage", Fault::Garbage, &["after_ms", "body"]),
     ("torn", Fault::Torn, &["after_ms"]),
+    ("trickle", Fault::Trickle, &["after_ms", "delay_ms"]),
     ("huge", Fault::Huge, &["after_ms"]),
     ("delay", Fault::Delay, &["delay_ms"]),
     ("forget_keys", Fault::ForgetKeys, &[]),
@@ -75,6 +77,8 @@ pub(crate) struct Rule {
 pub(crate) struct Ending {
     pub fault: Fault,
     pub after: Duration,
+    /// Before each byte of an answer that trickles.
+    pub pause: Duration,
     pub status: Option<u16>,
     pub body: Option<Value>,
     pub retry_after: u64,
@@ -180,6 +184,7 @@ impl Rule {
             ending: Ending {
                 fault: *fault,
                 after: wait("after_ms")?.unwrap_or_default(),
+                pause: delay.unwrap_or_default(),
                 status: status.and_then(|status| u16::try_from(status).ok()),
                 body: body.get("body").cloned(),
                 retry_after: number(body, "retry_after", 0..=600)?.unwrap_or(1),

@@ -5,9 +5,11 @@
 
 use std::{
     convert::Infallible,
+    future::{Future, poll_fn},
     net::{IpAddr, SocketAddr},
     pin::pin,
     sync::{Arc, atomic::Ordering},
+    task::Poll,
     time::Duration,
 };
 
@@ -20,6 +22,7 @@ use axum::{
 };
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
+use http_body_util::{BodyExt, Limited};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
@@ -93,7 +96,7 @@ fn run(
 ) -> Running {
     let (close, closing) = watch::channel(false);
     let shared = Arc::new(Shared::new(state, log, durable, closing.clone(), tune));
-    let router = control::routes().fallback(provider).with_state(Arc::clone(&shared));
+    let router = control::routes().fallback(elsewhere).with_state(Arc::clone(&shared));
     let task = tokio::spawn(serve(listener, router, Arc::clone(&shared), closing));
     Running { addr, shared, close, task: Some(task) }
 }
@@ -168,7 +171,7 @@ async fn serve(
             Some(_) = connections.join_next() => {}
             (permit, accepted) = next => match accepted {
                 Ok((stream, _)) => {
-                    let serving = connection(stream, router.clone(), shared.tune.any_address, closing.clone());
+                    let serving = connection(stream, router.clone(), shared.clone(), closing.clone());
                     connections.spawn(async move {
                         serving.await;
                         drop(permit);
@@ -198,25 +201,32 @@ async fn closed(mut closing: watch::Receiver<bool>) {
 #[error("the connection was cut, as a rule asked")]
 struct Cut;
 
-async fn connection(stream: TcpStream, router: Router, any_host: bool, closing: watch::Receiver<bool>) {
+async fn connection(stream: TcpStream, router: Router, shared: Arc<Shared>, closing: watch::Receiver<bool>) {
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "TCP_NODELAY");
     }
     let service = service_fn(move |request: http::Request<Incoming>| {
-        let router = router.clone();
+        let control = is_control(request.uri().path()).then(|| router.clone());
+        let shared = shared.clone();
         async move {
-            if let Some(refused) = foreign(&request, any_host) {
+            if let Some(refused) = foreign(&request, shared.tune.any_address) {
                 return Ok(refused.answer(Class::Key).into_response(Play::SEND));
             }
-            let mut response = router
-                .oneshot(request.map(Body::new))
-                .await
-                .unwrap_or_else(|never: Infallible| match never {});
+            let mut response = match control {
+                Some(router) => router
+                    .oneshot(request.map(Body::new))
+                    .await
+                    .unwrap_or_else(|never: Infallible| match never {}),
+                None => provider(shared, request).await,
+            };
             let play = response.extensions_mut().remove::<Play>().unwrap_or(Play::SEND);
-            tokio::time::sleep(play.after).await;
+            if !play.after.is_zero() {
+                tokio::time::sleep(play.after).await;
+            }
             match play.fate {
                 Fate::Send => Ok(response),
                 Fate::Torn => Ok(torn(response).await),
+                Fate::Trickle(pause) => Ok(trickle(response, pause).await),
                 Fate::Cut => Err(Cut),
                 Fate::Hang => {
                     tokio::time::sleep(LONGEST_WAIT).await;
@@ -279,12 +289,42 @@ async fn torn(response: Response) -> Response {
     Response::from_parts(parts, Body::from_stream(stream::iter([Ok(half)]).chain(end)))
 }
 
+/// The body byte by byte, with a pause before each.
+async fn trickle(response: Response, pause: Duration) -> Response {
+    let (mut parts, body) = response.into_parts();
+    let whole = to_bytes(body, usize::MAX).await.unwrap_or_default();
+    parts.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(whole.len()));
+    let bytes = stream::unfold(whole, move |mut left| async move {
+        if left.is_empty() {
+            return None;
+        }
+        tokio::time::sleep(pause).await;
+        Some((Ok::<_, Infallible>(left.split_to(1)), left))
+    });
+    Response::from_parts(parts, Body::from_stream(bytes))
+}
+
+/// Whether a path belongs to the control side: all that its routes could have.
+fn is_control(path: &str) -> bool {
+    path.starts_with("/_sandbox/")
+}
+
+/// The provider side, by the control side's router: a control path that it does not know.
+async fn elsewhere(Extract(shared): Extract<Arc<Shared>>, request: axum::extract::Request) -> Response {
+    provider(shared, request).await
+}
+
 /// The provider side: everything that is not control.
-async fn provider(Extract(shared): Extract<Arc<Shared>>, request: axum::extract::Request) -> Response {
+async fn provider<B>(shared: Arc<Shared>, request: http::Request<B>) -> Response
+where
+    B: hyper::body::Body<Data = Bytes>,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
     let (parts, body) = request.into_parts();
     let refuse = |class, problem: Problem| problem.answer(class).into_response(Play::SEND);
-    let body = match tokio::time::timeout(BODY_WAIT, to_bytes(body, MAX_BODY)).await {
-        Ok(Ok(body)) => body,
+    let whole = Limited::new(body, MAX_BODY).collect();
+    let body = match tokio::time::timeout(BODY_WAIT, whole).await {
+        Ok(Ok(body)) => body.to_bytes(),
         Ok(Err(_)) => {
             let message = "the body is larger than 1 MiB, or was not sent whole";
             return refuse(Class::Key, Problem::invalid(413, "body_too_large", message));
@@ -298,12 +338,14 @@ async fn provider(Extract(shared): Extract<Arc<Shared>>, request: axum::extract:
     match Request::read(parts.method, &parts.uri, &parts.headers, &body) {
         Err((class, problem)) => refuse(class, problem),
         Ok(request) => {
-            // Apart from the connection: a provider carries out what it has received, whoever still listens.
-            let (answer, play) = match tokio::spawn(shared.answer(request)).await {
-                Ok(played) => played,
-                Err(_) => {
+            let mut answering = Box::pin(shared.answer(request));
+            // What waits for nothing is carried out at once, without a task of its own.
+            let (answer, play) = match poll_fn(|cx| Poll::Ready(answering.as_mut().poll(cx))).await {
+                Poll::Ready(played) => played,
+                // Apart from the connection: a provider carries out what it has received, whoever still listens.
+                Poll::Pending => tokio::spawn(answering).await.unwrap_or_else(|_| {
                     (Problem::new(500, "api_error", "internal_error", "").answer(Class::Key), Play::CUT)
-                }
+                }),
             };
             answer.into_response(play)
         }
@@ -318,9 +360,15 @@ mod tests {
 
     #[tokio::test]
     async fn a_log_that_cannot_be_written_answers_nothing_and_stops_the_provider() {
+        for fsync in [true, false] {
+            is_stopped_by_a_full_disk(fsync).await;
+        }
+    }
+
+    async fn is_stopped_by_a_full_disk(fsync: bool) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
-        let (log, durable) = log::full().unwrap();
+        let (log, durable) = log::full(fsync).unwrap();
         let mut running = run(listener, addr, (State::default(), log, durable), Tuning::default());
         let mut stream = TcpStream::connect(addr).await.unwrap();
         let body = r#"{"payment":"pay_demo","amount":1}"#;

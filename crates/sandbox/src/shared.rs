@@ -79,7 +79,7 @@ enum Claim<'a> {
 impl Inner {
     /// Logs an entry and takes it in. Returns its number.
     fn record(&mut self, entry: Entry, retention: Duration) -> Result<u64, Lost> {
-        self.log.as_ref().ok_or(Lost)?.append(&entry).map_err(|_| Lost)?;
+        self.log.as_mut().ok_or(Lost)?.append(&entry).map_err(|_| Lost)?;
         self.state.apply(entry, retention);
         Ok(self.state.seq)
     }
@@ -131,6 +131,9 @@ impl Shared {
 
     /// Waits until everything up to a number is on disk.
     pub(crate) async fn durable(&self, seq: u64) -> Result<(), Lost> {
+        if self.durable.borrow().upto >= seq {
+            return Ok(());
+        }
         let mut durable = self.durable.clone();
         let reached = durable.wait_for(|durable| durable.failed || durable.upto >= seq).await;
         if reached.map_err(|_| Lost)?.upto >= seq { Ok(()) } else { Err(Lost) }
@@ -141,7 +144,7 @@ impl Shared {
         let seq = {
             let mut inner = self.lock();
             let seq = inner.state.seq + 1;
-            inner.log.as_ref().ok_or(Lost)?.truncate(seq).map_err(|_| Lost)?;
+            inner.log.as_mut().ok_or(Lost)?.truncate(seq).map_err(|_| Lost)?;
             inner.state.reset();
             seq
         };
@@ -169,6 +172,7 @@ impl Shared {
             Fault::ApplyThenCut => (answer, Fate::Cut),
             Fault::ApplyThenHang => (answer, Fate::Hang),
             Fault::Torn => (answer, Fate::Torn),
+            Fault::Trickle => (answer, Fate::Trickle(ending.pause)),
             Fault::ApplyThen502 => {
                 let page =
                     "<html><head><title>502 Bad Gateway</title></head><body>502 Bad Gateway</body></html>\n";
@@ -290,13 +294,14 @@ impl Shared {
         if let (Some(hide), Some(id)) = (fired.hide, &decision.resource) {
             inner.state.hide(id.clone(), at.saturating_add(millis(hide)));
         }
+        let text = decision.body.to_string();
         // A provider that keeps only successes keeps the success behind a failure to say so.
         let kept = class.keys().zip(request.key.clone()).and_then(|(policy, key)| {
             let broken = policy.keeps_errors && fired.fault() == Some(Fault::ApplyThen500);
-            let (status, body) =
-                if broken { (500, crash().value(class)) } else { (decision.status, decision.body.clone()) };
+            let status = if broken { 500 } else { decision.status };
             let keeps = (policy.keeps_errors && decision.executed) || (200..300).contains(&status);
-            keeps.then_some((key, status, body))
+            let body = || if broken { crash().value(class).to_string() } else { text.clone() };
+            keeps.then(|| (key, status, body()))
         });
         let stored = match kept {
             None => None,
@@ -307,12 +312,12 @@ impl Shared {
                 hash: request.hash(),
                 status,
                 resource: decision.resource,
-                body: RawValue::from_string(body.to_string()).map_err(|_| Lost)?,
+                body: RawValue::from_string(body).map_err(|_| Lost)?,
             }),
         };
         let answer = match fired.fault() {
             Some(Fault::ApplyThen500) => crash().answer(class),
-            _ => Answer::json(decision.status, &decision.body),
+            _ => Answer::bytes(decision.status, "application/json", Bytes::from(text)),
         };
         let mut seq = inner.state.seq;
         if decision.application.is_some() || stored.is_some() {

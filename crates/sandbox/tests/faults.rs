@@ -246,6 +246,36 @@ async fn broken_bodies() {
 }
 
 #[tokio::test]
+async fn a_trickle_is_whole_and_slow_and_had_applied_before() {
+    let it = Stand::new().await;
+    it.rule(json!({"on": "POST /v1/refunds", "do": "trickle", "delay_ms": 3})).await;
+    let mut stream = TcpStream::connect(it.addr).await.unwrap();
+    let begun = Instant::now();
+    stream.write_all(&bytes()).await.unwrap();
+    let (mut answer, mut some, mut reads) = (Vec::new(), [0; 4096], 0);
+    loop {
+        let read = stream.read(&mut some).await.unwrap();
+        if read == 0 {
+            break;
+        }
+        if reads == 1 {
+            assert_eq!(it.count("pay_demo").await, 1);
+        }
+        answer.extend_from_slice(&some[..read]);
+        reads += 1;
+    }
+    let reply = parse(&answer);
+    let announced: usize = reply.header("content-length").unwrap().parse().unwrap();
+    assert_eq!((reply.status, reply.body.len()), (200, announced));
+    assert!(begun.elapsed() >= Duration::from_millis(3 * announced as u64));
+    // More than the head and the body at once, and at most a read for each byte.
+    assert!(reads > 10 && reads <= announced + 1, "{reads} reads of {announced} bytes");
+    let again = again(&it).await;
+    assert!(again.replayed());
+    assert_eq!((again.json(), it.count("pay_demo").await), (reply.json(), 1));
+}
+
+#[tokio::test]
 async fn not_found_for_a_while_combines_with_a_cut() {
     let it = Stand::new().await;
     let body = json!({"payment": "pay_demo", "amount": 1, "metadata": {"marker": "m"}});
@@ -294,6 +324,7 @@ async fn wrong_rules_are_refused_with_what_is_valid() {
         (json!({"on": "POST /v1/refunds", "do": "cut", "time": 1}), "times"),
         (json!({"on": "POST /v1/refunds", "do": "cut", "delay_ms": 1}), "after_ms"),
         (json!({"on": "POST /v1/refunds", "do": "delay"}), "delay_ms"),
+        (json!({"on": "POST /v1/refunds", "do": "trickle"}), "delay_ms"),
         (json!({"on": "POST /v1/refunds", "do": "delay", "delay_ms": 600_001}), "600000"),
         (json!({"on": "POST /v1/refunds", "do": "cut", "times": 0}), "times"),
         (json!({"on": "POST /v1/refunds", "do": "refuse", "status": 200}), "400"),

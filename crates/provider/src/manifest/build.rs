@@ -363,7 +363,7 @@ impl Shared {
             headers: own_headers,
             input,
             output: raw.output.map(|s| s.0),
-            policy,
+            policy: policy.into(),
             lookup: look,
             unique,
             marker,
