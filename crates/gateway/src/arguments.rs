@@ -1,6 +1,7 @@
 //! What a call's arguments must be: the tool's JSON Schema, compiled once, offline and bounded; and the
 //! `idempotency_key` argument that is added where the schema's root allows for it.
 
+use crate::bounds::{NoBound, Work};
 use crate::tool::BadArguments;
 use mcp::json::{Limits, Raw, RawObject, quote};
 
@@ -15,7 +16,10 @@ const MAX_SCHEMA: usize = 256 * 1024;
 const TOLD: usize = 5;
 
 /// A compiled schema.
-pub struct Schema(jsonschema::Validator);
+pub struct Schema {
+    validator: jsonschema::Validator,
+    work: Work,
+}
 
 /// Why a schema can't be used.
 #[derive(Debug, thiserror::Error)]
@@ -32,6 +36,18 @@ pub enum SchemaError {
     /// Not valid, or it refers to another document (those are never fetched).
     #[error("its input schema can't be compiled: {0}")]
     Invalid(String),
+    /// Checking anything against it could take for ever, or far too long.
+    #[error("its input schema can't be used: {0}")]
+    Unbounded(String),
+}
+
+impl From<NoBound> for SchemaError {
+    fn from(why: NoBound) -> Self {
+        match why {
+            NoBound::Elsewhere(_) => SchemaError::Invalid(why.to_string()),
+            NoBound::Endless | NoBound::TooMuch => SchemaError::Unbounded(why.to_string()),
+        }
+    }
 }
 
 const DIALECTS: [&str; 4] = [
@@ -42,7 +58,8 @@ const DIALECTS: [&str; 4] = [
 ];
 
 impl Schema {
-    /// Compiles a schema. References outside the document are refused, and patterns run in linear time.
+    /// Compiles a schema. References outside the document are refused, patterns run in linear time, and what one value
+    /// can cost is bounded.
     ///
     /// # Errors
     /// [`SchemaError`].
@@ -59,13 +76,14 @@ impl Schema {
         {
             return Err(SchemaError::Dialect);
         }
+        let work = Work::of(&value)?;
         let draft07 = value.get("$schema").and_then(|d| d.as_str()).is_some_and(|d| d.contains("draft-07"));
         let draft = if draft07 { jsonschema::Draft::Draft7 } else { jsonschema::Draft::Draft202012 };
         jsonschema::options()
             .with_draft(draft)
             .with_pattern_options(jsonschema::PatternOptions::regex())
             .build(&value)
-            .map(Schema)
+            .map(|validator| Schema { validator, work })
             .map_err(|e| SchemaError::Invalid(e.to_string()))
     }
 
@@ -76,11 +94,17 @@ impl Schema {
     pub fn check(&self, arguments: &RawObject) -> Result<(), BadArguments> {
         let value: serde_json::Value =
             arguments.raw().read().map_err(|_| BadArguments("the arguments can't be read".into()))?;
-        if self.0.is_valid(&value) {
+        if !self.work.takes(&value) {
+            return Err(BadArguments(
+                "they are nested too deeply, or are too many, to be checked against this tool's schema; send less at once"
+                    .into(),
+            ));
+        }
+        if self.validator.is_valid(&value) {
             return Ok(());
         }
         let mut told: Vec<String> = Vec::new();
-        for e in self.0.iter_errors(&value).take(TOLD) {
+        for e in self.validator.iter_errors(&value).take(TOLD) {
             let at = e.instance_path().to_string();
             let text: String = e.to_string().chars().take(300).collect();
             told.push(if at.is_empty() { text } else { format!("at {at}: {text}") });

@@ -17,6 +17,7 @@ use ledger::{
 use mcp::error::RpcError;
 use mcp::json::{Raw, RawObject, quote};
 use mcp::server::{Delivery, Exchange, Notifier, Outcome, Responder, Transport};
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -27,28 +28,36 @@ pub const META_OPERATION: &str = "dev.counterfoil/operation";
 pub(crate) async fn tools_call(shared: &Arc<Shared>, exchange: &Exchange, responder: Responder) {
     let started = Instant::now();
     shared.metrics.in_flight.inc();
-    let (tool, outcome) = answer_call(shared, exchange, responder).await;
+    let (label, outcome) = answer_call(shared, exchange, responder).await;
     shared.metrics.in_flight.dec();
-    shared.metrics.call(&tool, outcome, started.elapsed());
+    let took = started.elapsed();
+    match label {
+        Label::Served(e) => shared.metrics.call(&e.spec.canonical, Some(&e.usual), outcome, took),
+        Label::Other(word) => shared.metrics.call(word, None, outcome, took),
+    }
+}
+
+/// Whose figures a call counts in.
+enum Label {
+    Served(Arc<Entry>),
+    /// A tool that is not served has no figures of its own: names from outside must not fill the memory.
+    Other(&'static str),
 }
 
 /// A call's parts, checked for shape.
-struct Parts {
-    name: String,
-    params: RawObject,
-    arguments: Option<RawObject>,
+struct Parts<'a> {
+    name: Cow<'a, str>,
+    params: &'a RawObject,
+    arguments: Option<&'a RawObject>,
 }
 
-fn parts(exchange: &Exchange) -> Result<Parts, RpcError> {
-    let params = exchange.request.params.clone().unwrap_or_else(RawObject::empty);
-    let name = params
-        .get("name")
-        .and_then(|n| n.as_string().map(|s| s.into_owned()))
-        .ok_or_else(|| RpcError::malformed("params.name must be a string"))?;
-    let arguments = match params.get("arguments") {
-        None => None,
-        Some(a) => Some(a.object().ok_or_else(|| RpcError::malformed("params.arguments must be an object"))?),
-    };
+fn parts(exchange: &Exchange) -> Result<Parts<'_>, RpcError> {
+    let named = exchange.request.params.as_ref().and_then(|p| Some((p, p.string("name")?)));
+    let (params, name) = named.ok_or_else(|| RpcError::malformed("params.name must be a string"))?;
+    let arguments = exchange.request.arguments.as_ref();
+    if arguments.is_none() && params.has("arguments") {
+        return Err(RpcError::malformed("params.arguments must be an object"));
+    }
     Ok(Parts { name, params, arguments })
 }
 
@@ -56,24 +65,23 @@ async fn answer_call(
     shared: &Arc<Shared>,
     exchange: &Exchange,
     responder: Responder,
-) -> (String, &'static str) {
+) -> (Label, &'static str) {
     let parts = match parts(exchange) {
         Ok(p) => p,
         Err(e) => {
-            responder.finish(e);
-            return ("(malformed)".into(), "refused");
+            responder.answer(e);
+            return (Label::Other("(malformed)"), "refused");
         }
     };
     let catalog = shared.catalog();
     let entry = catalog.by_name(&parts.name).cloned();
-    // A tool that is not served has no figures of its own: names from outside must not fill the memory.
-    let label = entry.as_ref().map_or_else(|| "(unknown)".to_owned(), |e| e.spec.canonical.to_string());
+    let label = entry.clone().map_or(Label::Other("(unknown)"), Label::Served);
     // Only the modern era over HTTP mirrors arguments into headers.
     let mirrors = exchange.caller.transport == Transport::Http && !exchange.caller.revision.is_legacy();
     if let Some(e) = entry.as_ref().filter(|_| mirrors)
-        && let Err(e) = e.header_params.check(&exchange.caller.headers, parts.arguments.as_ref())
+        && let Err(e) = e.header_params.check(&exchange.caller.headers, parts.arguments)
     {
-        responder.finish(e);
+        responder.answer(e);
         return (label, "refused");
     }
     if let Some(e) = &entry {
@@ -82,21 +90,21 @@ async fn answer_call(
             if let Some(Err(missing)) =
                 e.requires.as_ref().map(|r| r.check(exchange.meta.client_capabilities()))
             {
-                responder.finish(missing);
+                responder.answer(missing);
                 return (label, "refused");
             }
             // A read goes on when its client leaves, so connections alone don't bound them.
             let Ok(_reading) = shared.reads.try_acquire() else {
-                responder.finish(error_outcome(shared, exchange, &busy(), Some(e)));
+                responder.answer(error_outcome(shared, exchange, &busy(), Some(e)));
                 return (label, "busy");
             };
             let outcome =
                 read(shared, exchange, e, tool.as_ref(), parts.arguments, responder.notifier()).await;
-            responder.finish(outcome);
+            responder.answer(outcome);
             return (label, "read");
         }
     }
-    let outcome = ledgered(shared, exchange, entry.as_deref(), parts, responder).await;
+    let outcome = Box::pin(ledgered(shared, exchange, entry.as_deref(), parts, responder)).await;
     (label, outcome)
 }
 
@@ -117,10 +125,10 @@ async fn read(
     exchange: &Exchange,
     entry: &Entry,
     tool: &dyn crate::tool::ReadTool,
-    arguments: Option<RawObject>,
+    arguments: Option<&RawObject>,
     notifier: Notifier,
 ) -> Outcome {
-    let arguments = arguments.unwrap_or_else(RawObject::empty);
+    let arguments = arguments.cloned().unwrap_or_else(RawObject::empty);
     let result = match entry.schema.check(&arguments) {
         Ok(()) => {
             let context = shared.context(exchange, entry.settings.policy.timeout, notifier);
@@ -129,14 +137,20 @@ async fn read(
         Err(e) => Err(e),
     };
     match result {
-        Ok(r) => shared.result(exchange, text(&r.result), &[]),
+        Ok(r) => {
+            let text = String::from_utf8(r.result).unwrap_or_else(|e| text(e.as_bytes()));
+            shared.result(exchange, text, &[])
+        }
         Err(e) => error_outcome(shared, exchange, &answer::bad_arguments(&e.0), Some(entry)),
     }
 }
 
 /// The text of a result that was made or stored as bytes.
 fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
+    match std::str::from_utf8(bytes) {
+        Ok(text) => text.to_owned(),
+        Err(_) => String::from_utf8_lossy(bytes).into_owned(),
+    }
 }
 
 fn error_outcome(shared: &Shared, exchange: &Exchange, e: &CallError, entry: Option<&Entry>) -> Outcome {
@@ -216,44 +230,44 @@ async fn ledgered(
     shared: &Arc<Shared>,
     exchange: &Exchange,
     entry: Option<&Entry>,
-    parts: Parts,
+    parts: Parts<'_>,
     responder: Responder,
 ) -> &'static str {
     // A tool that is not served may still be known to the ledger: its calls are answered, none is opened.
     let settings = entry.map(|e| e.settings.clone()).unwrap_or_default();
     let ours = entry.is_none_or(|e| e.key_is_ours);
     if let Err(e) = keys::not_shared(&exchange.caller) {
-        responder.finish(e);
+        responder.answer(e);
         return "refused";
     }
     let key = match keys::find(
         &exchange.caller.headers,
         &exchange.meta,
-        &parts.params,
-        parts.arguments.as_ref(),
+        parts.params,
+        parts.arguments,
         ours,
         &settings.key_from,
     ) {
         Ok(k) => k.or_else(|| keys::name(&exchange.caller.extensions, &exchange.meta, settings.unkeyed)),
         Err(KeyTrouble::Program(e)) => {
-            responder.finish(*e);
+            responder.answer(*e);
             return "refused";
         }
         Err(KeyTrouble::Model(e)) => {
-            responder.finish(error_outcome(shared, exchange, &e, entry));
+            responder.answer(error_outcome(shared, exchange, &e, entry));
             return "error";
         }
     };
     let principal = principal_of(&exchange.caller.extensions);
     let id = match entry {
         Some(e) => e.spec.canonical.clone(),
-        None => removed(shared, &principal, &parts.name).await.unwrap_or_else(|| parts.name.as_str().into()),
+        None => removed(shared, &principal, &parts.name).await.unwrap_or_else(|| (*parts.name).into()),
     };
-    let asked = Asked { principal, entry, id, arguments: parts.arguments.as_ref(), key, settings };
+    let asked = Asked { principal, entry, id, arguments: parts.arguments, key, settings };
     let call = match asked.call(&shared.settings.mode) {
         Ok(c) => c,
         Err(e) => {
-            responder.finish(error_outcome(shared, exchange, &answer::bad_arguments(&e.to_string()), entry));
+            responder.answer(error_outcome(shared, exchange, &answer::bad_arguments(&e.to_string()), entry));
             return "error";
         }
     };
@@ -290,31 +304,31 @@ async fn ledgered(
             if replayed { "replayed" } else { "completed" }
         }
         Ok(Answer::Error(e)) => {
-            responder.finish(error_outcome(shared, exchange, &e, entry));
+            responder.answer(error_outcome(shared, exchange, &e, entry));
             "error"
         }
         Ok(Answer::Gone) => {
             // Nobody reads it; the wire still wants an end.
-            responder.finish(RpcError::internal("Internal error: the caller left."));
+            responder.answer(RpcError::internal("Internal error: the caller left."));
             "gone"
         }
         Err(Before::Unknown) => {
-            responder.finish(RpcError::invalid_params(format!(
+            responder.answer(RpcError::invalid_params(format!(
                 "unknown tool {}; nothing ran. tools/list tells what there is",
                 quote(&shorten(&parts.name))
             )));
             "refused"
         }
         Err(Before::Capability(e)) => {
-            responder.finish(*e);
+            responder.answer(*e);
             "refused"
         }
         Err(Before::Arguments(e)) => {
-            responder.finish(error_outcome(shared, exchange, &answer::bad_arguments(&e.0), entry));
+            responder.answer(error_outcome(shared, exchange, &answer::bad_arguments(&e.0), entry));
             "error"
         }
         Err(Before::Busy) => {
-            responder.finish(error_outcome(shared, exchange, &busy(), entry));
+            responder.answer(error_outcome(shared, exchange, &busy(), entry));
             "busy"
         }
     }

@@ -49,6 +49,16 @@ impl Served {
         }
     }
 
+    /// Every byte of what is said and listed, in both eras, in a fixed order.
+    pub fn texts(&self) -> impl Iterator<Item = &str> {
+        let discover = match &self.discover {
+            Outcome::Result(result) => Some(result.raw().as_str()),
+            Outcome::Error(_) => None,
+        };
+        let opened = [self.over_http.as_str(), self.over_lines.as_str()];
+        discover.into_iter().chain(opened).chain(self.catalog.texts())
+    }
+
     /// Whether `resources/subscribe` is served to legacy clients.
     pub fn subscribes(&self, transport: Transport) -> bool {
         self.catalog.has_subscriptions() && (self.mints || transport == Transport::Lines)

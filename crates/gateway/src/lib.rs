@@ -20,6 +20,8 @@
 pub mod alerts;
 mod answer;
 mod arguments;
+mod bounds;
+mod bridge;
 mod call;
 pub mod capabilities;
 pub mod catalog;

@@ -2,8 +2,8 @@
 //!
 //! Promises: a change is passed on at once; whoever falls behind is told of everything that it asked for, so that nothing
 //! is missed silently; nothing is sent that was not asked for. What a session follows is kept with its stream, and read
-//! from the ledger again only when a resource changes and it may be out of date: at once after a change made by this
-//! process, within half a minute after one made elsewhere. A stream ends within a minute after its caller's API key was
+//! from the ledger again only when a resource changes and it may be out of date: at once after a change that is known of
+//! here, within half a minute after one made elsewhere that nobody told of. A stream ends within a minute after its caller's API key was
 //! revoked.
 
 use crate::catalog::{Catalog, MAX_URI};
@@ -155,6 +155,7 @@ impl Wanted {
             Change::Prompts => (self.prompts, PROMPTS),
             Change::Resources => (self.resources, RESOURCES),
             Change::Resource(uri) => return !self.uris.contains(&**uri) || out.updated(uri).await,
+            Change::Any => return Box::pin(self.tell_all(out)).await,
         };
         !wanted || out.send(list, None).await
     }
@@ -194,7 +195,7 @@ pub(crate) async fn listen(shared: &Shared, exchange: &Exchange, responder: Resp
     let wanted = match wanted {
         Ok(w) => w,
         Err(e) => {
-            responder.finish(e);
+            responder.answer(e);
             return;
         }
     };
@@ -253,15 +254,15 @@ pub(crate) async fn stream(shared: &Shared, caller: &Caller, stream: Subscriptio
                     }
                     true
                 }
-                Err(RecvError::Lagged(_)) => {
+                Ok(Change::Any) | Err(RecvError::Lagged(_)) => {
                     pending.all = has_session;
                     out.all_lists(&shared.catalog()).await
                 }
                 Err(RecvError::Closed) => false,
             },
             ended = ends.recv(), if has_session => match ended {
-                Ok(id) => Some(&id) != caller.session.as_ref(),
-                Err(_) => is_there(shared, caller, &principal).await,
+                Ok(Some(id)) => Some(&id) != caller.session.as_ref(),
+                Ok(None) | Err(_) => is_there(shared, caller, &principal).await,
             },
             () = tokio::time::sleep_until(next_look), if pending.any() => {
                 match followed.now(shared, caller, feed.as_ref()).await {

@@ -11,6 +11,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use std::fmt::Write as _;
+use std::sync::OnceLock;
+use std::time::Duration;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Word {
@@ -39,6 +41,23 @@ struct CallLabels {
     outcome: &'static str,
 }
 
+/// The counters of a tool's usual outcomes, once they have been looked up.
+#[derive(Default)]
+pub(crate) struct Usual {
+    read: OnceLock<Counter>,
+    completed: OnceLock<Counter>,
+}
+
+impl Usual {
+    fn of(&self, outcome: &str) -> Option<&OnceLock<Counter>> {
+        match outcome {
+            "read" => Some(&self.read),
+            "completed" => Some(&self.completed),
+            _ => None,
+        }
+    }
+}
+
 /// The gateway's figures.
 pub struct Metrics {
     registry: Registry,
@@ -64,6 +83,10 @@ pub struct Metrics {
     pub legacy_streams: Gauge,
     /// Calls in flight now.
     pub in_flight: Gauge,
+    /// Notes heard of other replicas.
+    pub bus_heard: Counter,
+    /// Times that news of other replicas may have been missed.
+    pub bus_gaps: Counter,
 }
 
 impl Default for Metrics {
@@ -89,6 +112,8 @@ impl Default for Metrics {
             listeners: Gauge::default(),
             legacy_streams: Gauge::default(),
             in_flight: Gauge::default(),
+            bus_heard: Counter::default(),
+            bus_gaps: Counter::default(),
         };
         let r = &mut m.registry;
         r.register("operations_opened", "Operations opened", m.opened.clone());
@@ -124,6 +149,8 @@ impl Default for Metrics {
         r.register("listen_streams", "Open subscriptions/listen streams", m.listeners.clone());
         r.register("legacy_streams", "Open streams of legacy clients", m.legacy_streams.clone());
         r.register("calls_in_flight", "Calls being worked on", m.in_flight.clone());
+        r.register("bus_notes", "Notes heard of other replicas", m.bus_heard.clone());
+        r.register("bus_gaps", "Times that news of other replicas may have been missed", m.bus_gaps.clone());
         m.begin_at_zero();
         m
     }
@@ -168,8 +195,12 @@ impl Metrics {
     }
 
     /// Counts an answered call.
-    pub fn call(&self, tool: &str, outcome: &'static str, took: std::time::Duration) {
-        self.calls.get_or_create(&CallLabels { tool: tool.to_owned(), outcome }).inc();
+    pub(crate) fn call(&self, tool: &str, usual: Option<&Usual>, outcome: &'static str, took: Duration) {
+        let counter = || self.calls.get_or_create(&CallLabels { tool: tool.to_owned(), outcome }).clone();
+        match usual.and_then(|u| u.of(outcome)) {
+            Some(known) => known.get_or_init(counter).inc(),
+            None => counter().inc(),
+        };
         self.call_seconds.observe(took.as_secs_f64());
     }
 

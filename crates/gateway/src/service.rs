@@ -10,7 +10,7 @@ use crate::principal::principal_of;
 use crate::runner::GatewayRunner;
 use crate::sessions::{LegacySessions, Sessions};
 use crate::usage::{Deprecated, Usage};
-use crate::{call, listen, result};
+use crate::{bridge, call, listen, result};
 use axum::Router;
 use axum::extract::State;
 use axum::response::IntoResponse;
@@ -20,14 +20,15 @@ use ledger::{Executor, Ledger, Millis};
 use mcp::constants::method;
 use mcp::error::{Error, RpcError};
 use mcp::json::{Raw, RawObject};
-use mcp::message::Notification;
+use mcp::message::{Id, Notification};
 use mcp::server::{
-    Caller, Client, Exchange, HttpConfig, Notifier, Opened, Opening, Outcome, Responder, Service,
-    SessionRefusal, Subscription,
+    App, Caller, Client, Exchange, HttpConfig, Notifier, Opened, Opening, Outcome, Responder, Running,
+    Service, SessionRefusal, Subscription,
 };
 use serde_json::json;
+use sha2::{Digest as _, Sha256};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use tokio::sync::Semaphore;
 
 /// Where deliveries are acknowledged in a request's `_meta`.
@@ -87,9 +88,13 @@ pub(crate) struct Shared {
     pub usage: Usage,
     /// Reads worked on: as many as there may be calls.
     pub reads: Semaphore,
+    /// The calls that legacy clients may cancel by name.
+    pub running: OnceLock<Running>,
     served: RwLock<Arc<Served>>,
     draining: AtomicBool,
     ready: AtomicBool,
+    /// What `/readyz` warns of.
+    warnings: RwLock<Vec<&'static str>>,
 }
 
 impl Shared {
@@ -111,7 +116,10 @@ impl Shared {
             Some(notifier),
         );
         context.revision = Some(exchange.caller.revision);
-        context.capabilities = exchange.meta.client_capabilities().object().unwrap_or_else(RawObject::empty);
+        let declared = exchange.meta.client_capabilities();
+        if declared.as_str() != "{}" {
+            context.capabilities = declared.object().unwrap_or_else(RawObject::empty);
+        }
         context
     }
 
@@ -143,8 +151,11 @@ impl Gateway {
         let served = Served::new(parts.catalog, &parts.settings, &server_info);
         let store = parts.ledger.store().clone();
         let usage = Usage::new(store.now(), &parts.metrics);
+        let bus = parts.ledger.bus().clone();
+        parts.changes.connect(&bus);
         let sessions = Sessions::new(
             store,
+            bus,
             parts.metrics.clone(),
             parts.settings.legacy_sessions,
             parts.settings.session_idle,
@@ -160,9 +171,11 @@ impl Gateway {
             sessions,
             usage,
             reads,
+            running: OnceLock::new(),
             served: RwLock::new(Arc::new(served)),
             draining: AtomicBool::new(false),
             ready: AtomicBool::new(false),
+            warnings: RwLock::default(),
         });
         #[cfg(feature = "failpoints")]
         if ledger::failpoint::is_armed("reply.mid") {
@@ -204,6 +217,11 @@ impl Gateway {
         }
     }
 
+    /// Hears the other replicas, for as long as it is polled.
+    pub async fn heed(&self) {
+        bridge::heed(self.0.clone()).await;
+    }
+
     /// Recovery is done: `/readyz` says so from now on.
     pub fn set_ready(&self) {
         self.0.ready.store(true, Ordering::Release);
@@ -214,40 +232,69 @@ impl Gateway {
         self.0.draining.store(true, Ordering::Release);
     }
 
-    /// The MCP endpoint and the endpoints for machines.
+    /// What `/readyz` warns of from now on, a sentence each. Anybody may read it, so it names nothing.
+    pub fn set_warnings(&self, warnings: Vec<&'static str>) {
+        *self.0.warnings.write().unwrap_or_else(PoisonError::into_inner) = warnings;
+    }
+
+    /// A hash of every byte that clients are told without asking for anything in particular: what the server says of
+    /// itself and all its lists, in both eras. Equal where two processes serve the same.
+    #[must_use]
+    pub fn digest(&self) -> [u8; 32] {
+        let mut hash = Sha256::new();
+        for text in self.0.served().texts() {
+            hash.update(text.len().to_be_bytes());
+            hash.update(text);
+        }
+        hash.finalize().into()
+    }
+
+    /// The MCP endpoint and the endpoints for machines, to be served by [`mcp::server::serve`].
     ///
     /// # Errors
     /// [`Error::Config`]: the path or a limit is wrong.
-    pub fn router(&self, http: HttpConfig) -> Result<Router, Error> {
+    pub fn app(&self, http: HttpConfig) -> Result<App, Error> {
         let machines = Router::new()
             .route("/healthz", get(|| async { "ok\n" }))
             .route("/readyz", get(readyz))
             .route("/metrics", get(metrics))
             .with_state(self.0.clone());
-        Ok(mcp::server::router(http, Arc::new(self.clone()))?.merge(machines))
+        let _ = self.0.running.set(http.running.clone());
+        Ok(mcp::server::app(http, Arc::new(self.clone()))?.merge(machines))
     }
 }
 
-async fn readyz(State(s): State<Arc<Shared>>) -> impl IntoResponse {
+async fn readyz(State(s): State<Arc<Shared>>) -> (StatusCode, String) {
+    match unready(&s).await {
+        Some(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
+        None => {
+            let mut text = "ready\n".to_owned();
+            for warning in s.warnings.read().unwrap_or_else(PoisonError::into_inner).iter() {
+                text.push_str(&format!("warning: {warning}\n"));
+            }
+            (StatusCode::OK, text)
+        }
+    }
+}
+
+async fn unready(s: &Shared) -> Option<&'static str> {
     if s.draining.load(Ordering::Acquire) {
-        return (StatusCode::SERVICE_UNAVAILABLE, "draining\n");
+        return Some("draining");
     }
     if !s.ready.load(Ordering::Acquire) {
-        return (StatusCode::SERVICE_UNAVAILABLE, "taking up what an earlier run left behind\n");
+        return Some("taking up what an earlier run left behind");
     }
-    if s.ledger.store().next_attention().await.is_err() {
-        return (StatusCode::SERVICE_UNAVAILABLE, "the ledger can't be used\n");
+    let store = s.ledger.store();
+    if store.next_attention().await.is_err() {
+        return Some("the ledger can't be used");
     }
-    if s.ledger.store().is_held() {
-        return (
-            StatusCode::SERVICE_UNAVAILABLE,
-            "restored from a backup: new operations wait for a release\n",
-        );
+    if store.is_held() {
+        return Some("restored from a backup: new operations wait for a release");
     }
-    if s.ledger.store().stats().disk_low {
-        return (StatusCode::SERVICE_UNAVAILABLE, "the disk is nearly full: new operations are refused\n");
+    if store.stats().disk_low {
+        return Some("the disk is nearly full: new operations are refused");
     }
-    (StatusCode::OK, "ready\n")
+    None
 }
 
 async fn metrics(State(s): State<Arc<Shared>>) -> impl IntoResponse {
@@ -280,7 +327,7 @@ impl Service for Gateway {
         self.count(&exchange);
         self.acknowledge(&exchange).await;
         if let Some(outcome) = self.answer_at_once(&exchange) {
-            responder.finish(outcome);
+            responder.answer(outcome);
             return;
         }
         let asked = exchange.request.method.as_str();
@@ -289,20 +336,21 @@ impl Service for Gateway {
         let reading = reads.then(|| shared.reads.try_acquire());
         if let Some(Err(_)) = reading {
             let (what, advice) = call::BUSY;
-            responder.finish(RpcError::unavailable(format!("{what} {advice}")));
+            responder.answer(RpcError::unavailable(format!("{what} {advice}")));
             return;
         }
         let outcome = match asked {
+            // Boxed, here and in it, so that a call doesn't carry the state of what it isn't about.
             method::TOOLS_CALL => return call::tools_call(shared, &exchange, responder).await,
-            method::LISTEN => return listen::listen(shared, &exchange, responder).await,
-            name::RESOURCES_READ => methods::read(shared, &exchange, responder.notifier()).await,
-            name::PROMPTS_GET => methods::get(shared, &exchange, responder.notifier()).await,
-            name::COMPLETE => methods::complete(shared, &exchange, responder.notifier()).await,
-            name::SET_LEVEL => methods::set_level(shared, &exchange).await,
-            name::SUBSCRIBE | name::UNSUBSCRIBE => methods::subscribe(shared, &exchange).await,
+            method::LISTEN => return Box::pin(listen::listen(shared, &exchange, responder)).await,
+            name::RESOURCES_READ => Box::pin(methods::read(shared, &exchange, responder.notifier())).await,
+            name::PROMPTS_GET => Box::pin(methods::get(shared, &exchange, responder.notifier())).await,
+            name::COMPLETE => Box::pin(methods::complete(shared, &exchange, responder.notifier())).await,
+            name::SET_LEVEL => Box::pin(methods::set_level(shared, &exchange)).await,
+            name::SUBSCRIBE | name::UNSUBSCRIBE => Box::pin(methods::subscribe(shared, &exchange)).await,
             other => not_served(other, exchange.caller.revision.is_legacy()).into(),
         };
-        responder.finish(outcome);
+        responder.answer(outcome);
     }
 
     async fn initialize(self: Arc<Self>, caller: Caller, opening: Opening) -> Result<Opened, RpcError> {
@@ -331,6 +379,10 @@ impl Service for Gateway {
     async fn notified(self: Arc<Self>, _caller: Caller, _notification: Notification) {
         // `notifications/initialized` and `notifications/roots/list_changed` ask for nothing: the roots of a client are
         // never kept. Others are not known, and a notification has no answer.
+    }
+
+    fn cancelled_elsewhere(&self, caller: &Caller, session: &Arc<str>, id: &Id) {
+        bridge::cancelled(&self.0, principal_of(&caller.extensions), session.clone(), id);
     }
 
     fn identity(&self, caller: &Caller) -> Arc<str> {

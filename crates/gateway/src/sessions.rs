@@ -5,8 +5,10 @@
 //! idle time is gone; a request that names no session never reads the ledger for one. A session proves nothing: the
 //! principal is checked with every request.
 
+use crate::bridge::{SESSION_CHANGED, SESSION_ENDED};
 use crate::feeds::{Feed, Feeds};
 use crate::metrics::Metrics;
+use ledger::bus::{Bus, Note};
 use ledger::store::{MAX_SUBSCRIPTIONS, Session, SessionChange};
 use ledger::{Env, Millis, Store, StoreError, SystemEnv, Time};
 use mcp::Revision;
@@ -90,13 +92,15 @@ struct Line {
 /// See the module.
 pub(crate) struct Sessions {
     store: Arc<dyn Store>,
+    bus: Arc<dyn Bus>,
     metrics: Arc<Metrics>,
     kind: LegacySessions,
     idle: Millis,
     lines: Mutex<HashMap<Arc<str>, Line>>,
     marking: Arc<Mutex<HashSet<Arc<str>>>>,
     pruned_at: AtomicI64,
-    ended: broadcast::Sender<Arc<str>>,
+    /// Which ended; `None`: some may have.
+    ended: broadcast::Sender<Option<Arc<str>>>,
     /// Sessions with open streams.
     fed: Arc<Feeds>,
 }
@@ -118,9 +122,17 @@ fn new_id() -> Arc<str> {
 }
 
 impl Sessions {
-    pub fn new(store: Arc<dyn Store>, metrics: Arc<Metrics>, kind: LegacySessions, idle: Millis) -> Sessions {
+    pub fn new(
+        store: Arc<dyn Store>,
+        bus: Arc<dyn Bus>,
+        metrics: Arc<Metrics>,
+        kind: LegacySessions,
+        idle: Millis,
+    ) -> Sessions {
         Sessions {
+            fed: Arc::new(Feeds::new(store.clone(), bus.clone())),
             store,
+            bus,
             metrics,
             kind,
             idle,
@@ -128,7 +140,6 @@ impl Sessions {
             marking: Arc::default(),
             pruned_at: AtomicI64::new(i64::MIN),
             ended: broadcast::Sender::new(ROOM),
-            fed: Arc::default(),
         }
     }
 
@@ -137,9 +148,25 @@ impl Sessions {
         self.idle
     }
 
-    /// The ids of sessions that end here from now on.
-    pub fn ends(&self) -> broadcast::Receiver<Arc<str>> {
+    /// The ids of sessions that end from now on; `None`: some may have ended.
+    pub fn ends(&self) -> broadcast::Receiver<Option<Arc<str>>> {
         self.ended.subscribe()
+    }
+
+    /// Sessions with open streams.
+    pub fn feeds(&self) -> &Arc<Feeds> {
+        &self.fed
+    }
+
+    /// A session ended at another replica; `None`: some may have.
+    pub fn heard_end(&self, id: Option<Arc<str>>) {
+        let _ = self.ended.send(id);
+    }
+
+    /// A session over HTTP ended: its streams end, wherever they are.
+    fn tell_end(&self, id: Arc<str>) {
+        self.bus.tell(Note { topic: SESSION_ENDED.into(), body: id.to_string() });
+        self.heard_end(Some(id));
     }
 
     fn lines(&self) -> MutexGuard<'_, HashMap<Arc<str>, Line>> {
@@ -196,11 +223,11 @@ impl Sessions {
             opened_at: now,
             used_at: now,
         };
-        let ended = self.store.open_session_ending(session).await.map_err(unavailable)?;
+        let ended = self.store.open_session(session).await.map_err(unavailable)?;
         self.metrics.sessions_opened.inc();
         self.metrics.sessions_ended.inc_by(ended.len() as u64);
         for id in ended {
-            let _ = self.ended.send(id.into());
+            self.tell_end(id.into());
         }
         Ok(Some(id))
     }
@@ -242,7 +269,8 @@ impl Sessions {
         }
         let found = self.store.session(id).await.map_err(|_| SessionRefusal::Unavailable)?;
         let session = found.filter(|s| s.principal == principal).ok_or(SessionRefusal::Unknown)?;
-        if self.store.now().since(session.used_at) > self.idle {
+        // Time that nobody watched may not have passed.
+        if self.store.now() > self.store.gaps().end_of(session.used_at, self.idle) {
             self.remove(id).await?;
             return Err(SessionRefusal::Unknown);
         }
@@ -254,7 +282,7 @@ impl Sessions {
         if was {
             self.metrics.sessions_ended.inc();
         }
-        let _ = self.ended.send(id.clone());
+        self.tell_end(id.clone());
         Ok(was)
     }
 
@@ -284,7 +312,7 @@ impl Sessions {
             if was.is_some() {
                 self.metrics.sessions_ended.inc();
             }
-            let _ = self.ended.send(id.clone());
+            self.heard_end(Some(id.clone()));
             return was.map(|_| ()).ok_or(SessionRefusal::Unknown);
         }
         if matches!(self.kind, LegacySessions::Never | LegacySessions::Platform) {
@@ -345,6 +373,7 @@ impl Sessions {
         let changed = self.store.change_session(&id, change).await;
         // Even if it failed: it may have been made.
         self.fed.changed(&id);
+        self.bus.tell(Note { topic: SESSION_CHANGED.into(), body: id.to_string() });
         let now = changed.map_err(unavailable)?.ok_or_else(over)?;
         if on && !now.subscriptions.contains(&uri) { Err(full()) } else { Ok(()) }
     }
@@ -360,7 +389,8 @@ impl Sessions {
 
     /// A stream begins that the caller's session is told by; `None` without one.
     pub fn feed(&self, caller: &Caller) -> Option<Feed> {
-        caller.session.clone().map(|id| Feeds::enter(&self.fed, id))
+        let shared = caller.transport != Transport::Lines;
+        caller.session.clone().map(|id| Feeds::enter(&self.fed, id, shared))
     }
 
     /// Removes sessions that are over, now and then.
@@ -373,7 +403,8 @@ impl Sessions {
             return;
         }
         let (store, metrics) = (self.store.clone(), self.metrics.clone());
-        let unused_since = Time(now.0.saturating_sub(self.idle.0));
+        let idle_since = Time(now.0.saturating_sub(self.idle.0));
+        let unused_since = Time(idle_since.0.saturating_sub(self.store.gaps().ended_since(idle_since).0));
         tokio::spawn(async move {
             let (most, times) = PRUNED;
             for _ in 0..times {

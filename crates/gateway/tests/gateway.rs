@@ -104,8 +104,8 @@ async fn world(tune: &dyn Fn(&str, &mut ToolSettings), auth: bool) -> World {
     if auth {
         http.authenticator = Some(Arc::new(ApiKeys::new(store.clone())));
     }
-    let router = gateway.router(http).unwrap();
-    tokio::spawn(mcp::server::serve(listener, router, stop.clone(), ServeLimits::default()));
+    let app = gateway.app(http).unwrap();
+    tokio::spawn(mcp::server::serve(listener, app, stop.clone(), ServeLimits::default()));
     tokio::spawn(gateway.ledger().clone().tend());
     gateway.set_ready();
     World {

@@ -49,6 +49,8 @@ pub struct Request {
     pub method: String,
     /// Always an object if present.
     pub params: Option<RawObject>,
+    /// `params.arguments`, if it is an object.
+    pub arguments: Option<RawObject>,
     pub(crate) meta: Option<RawObject>,
 }
 
@@ -98,26 +100,25 @@ pub struct Refused {
 /// `params` that isn't an object.
 pub fn parse(body: &Bytes, limits: &Limits) -> Result<Message, Box<Refused>> {
     let bare = |error| Box::new(Refused { id: None, error });
-    let Envelope { root, params, meta, first } =
+    let Envelope { root, params, meta, arguments, first } =
         envelope(body, limits).map_err(|e| bare(RpcError::parse_error(&e)))?;
     let Some(root) = root else {
         return Err(bare(if first == b'[' { batch_refused() } else { not_an_object() }));
     };
-    let named_id = root.get("id");
-    let id = named_id.clone().and_then(Id::new);
+    let id = root.get("id").and_then(Id::new);
     let refuse = |error| Box::new(Refused { id: id.clone(), error });
-    if root.get("jsonrpc").is_none_or(|v| v.as_string().as_deref() != Some("2.0")) {
+    if root.string("jsonrpc").as_deref() != Some("2.0") {
         return Err(refuse(RpcError::invalid_request("jsonrpc must be \"2.0\"")));
     }
-    if named_id.is_some() && id.is_none() {
+    if id.is_none() && root.has("id") {
         return Err(refuse(RpcError::invalid_request("id must be a string or an integer")));
     }
-    let method = match root.get("method") {
-        Some(method) => match method.as_string() {
-            Some(method) if !method.is_empty() => method.into_owned(),
-            _ => return Err(refuse(RpcError::invalid_request("method must be a non-empty string"))),
-        },
-        None if root.get("result").is_some() || root.get("error").is_some() => {
+    let method = match root.string("method") {
+        Some(method) if !method.is_empty() => method.into_owned(),
+        _ if root.has("method") => {
+            return Err(refuse(RpcError::invalid_request("method must be a non-empty string")));
+        }
+        _ if root.has("result") || root.has("error") => {
             let outcome = match (root.get("result"), root.get("error")) {
                 (Some(result), None) => Ok(result),
                 (None, Some(error)) => Err(error),
@@ -131,13 +132,13 @@ pub fn parse(body: &Bytes, limits: &Limits) -> Result<Message, Box<Refused>> {
                 id.ok_or_else(|| bare(RpcError::invalid_request("a response needs the request's id")))?;
             return Ok(Message::Response(Response { id, outcome }));
         }
-        None => return Err(refuse(RpcError::invalid_request("method is missing"))),
+        _ => return Err(refuse(RpcError::invalid_request("method is missing"))),
     };
-    if params.is_none() && root.get("params").is_some() {
+    if params.is_none() && root.has("params") {
         return Err(refuse(RpcError::malformed("params must be an object")));
     }
     Ok(match id {
-        Some(id) => Message::Request(Request { id, method, params, meta }),
+        Some(id) => Message::Request(Request { id, method, params, arguments, meta }),
         None => Message::Notification(Notification { method, params, meta }),
     })
 }

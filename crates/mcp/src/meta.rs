@@ -48,7 +48,8 @@ impl LogLevel {
 #[derive(Debug, Clone)]
 pub struct RequestMeta {
     raw: RawObject,
-    protocol_version: Raw,
+    /// In the legacy era, where it isn't part of `raw`.
+    revision: Option<Revision>,
     client_info: Option<Raw>,
     client_capabilities: Raw,
     progress_token: Option<Raw>,
@@ -56,24 +57,23 @@ pub struct RequestMeta {
 }
 
 impl RequestMeta {
-    /// Reads and checks the fields the protocol defines.
+    /// Takes it out of the request; reads and checks the fields the protocol defines.
     ///
     /// # Errors
     /// -32602 with 400 if a required field is missing or a known one has the wrong type; the message names the
     /// revisions served, since it may be all that a client of another era shows.
-    pub fn of(request: &Request, eras: Eras) -> Result<RequestMeta, RpcError> {
+    pub fn of(request: &mut Request, eras: Eras) -> Result<RequestMeta, RpcError> {
         let refuse = |why: String| {
             RpcError::malformed(format!("{why} (this server speaks {})", eras.served()))
                 .with_data(serde_json::json!({ "supported": SUPPORTED_VERSIONS }))
         };
         let raw = request
             .meta
-            .clone()
+            .take()
             .ok_or_else(|| refuse(format!("params._meta with {} is required", meta::PROTOCOL_VERSION)))?;
-        let protocol_version = raw
-            .get(meta::PROTOCOL_VERSION)
-            .filter(Raw::is_string)
-            .ok_or_else(|| refuse(format!("_meta needs {} as a string", meta::PROTOCOL_VERSION)))?;
+        if raw.string(meta::PROTOCOL_VERSION).is_none() {
+            return Err(refuse(format!("_meta needs {} as a string", meta::PROTOCOL_VERSION)));
+        }
         let client_capabilities = raw
             .get(meta::CLIENT_CAPABILITIES)
             .filter(Raw::is_object)
@@ -95,7 +95,7 @@ impl RequestMeta {
                     .ok_or_else(|| refuse(format!("{} is not a known log level", meta::LOG_LEVEL)))?,
             ),
         };
-        Ok(RequestMeta { raw, protocol_version, client_info, client_capabilities, progress_token, log_level })
+        Ok(RequestMeta { raw, revision: None, client_info, client_capabilities, progress_token, log_level })
     }
 
     /// Of a request of the legacy era: what the handshake said of the client, and the request's own progress token.
@@ -111,7 +111,7 @@ impl RequestMeta {
     ) -> Result<RequestMeta, RpcError> {
         let raw = match &request.meta {
             Some(raw) => raw.clone(),
-            None if request.params.as_ref().is_some_and(|p| p.get("_meta").is_some_and(|m| !m.is_null())) => {
+            None if request.params.as_ref().is_some_and(|p| p.text("_meta").is_some_and(|m| m != "null")) => {
                 return Err(RpcError::malformed("_meta must be an object"));
             }
             None => RawObject::empty(),
@@ -123,7 +123,7 @@ impl RequestMeta {
         }
         Ok(RequestMeta {
             raw,
-            protocol_version: Raw::string(revision.as_str()),
+            revision: Some(revision),
             client_info: info,
             client_capabilities: capabilities,
             progress_token,
@@ -133,7 +133,10 @@ impl RequestMeta {
 
     /// The revision the request is written in.
     pub fn protocol_version(&self) -> Cow<'_, str> {
-        self.protocol_version.as_string().unwrap_or_default()
+        match self.revision {
+            Some(revision) => Cow::Borrowed(revision.as_str()),
+            None => self.raw.string(meta::PROTOCOL_VERSION).unwrap_or_default(),
+        }
     }
 
     /// `Implementation` of the client, for display and logs only.

@@ -15,11 +15,12 @@ use crate::message::Request;
 use crate::meta::RequestMeta;
 use crate::revision::Eras;
 
-/// Checks a request's metadata and standard headers. `eras`: what is served, for the texts of refusals.
+/// Checks a request's standard headers and metadata, and takes the latter out of it. `eras`: what is served, for the
+/// texts of refusals.
 ///
 /// # Errors
 /// See the order above; all travel with HTTP 400.
-pub fn admit(request: &Request, headers: &HeaderMap, eras: Eras) -> Result<RequestMeta, RpcError> {
+pub fn admit(request: &mut Request, headers: &HeaderMap, eras: Eras) -> Result<RequestMeta, RpcError> {
     check(request, Some(headers), eras)
 }
 
@@ -27,16 +28,16 @@ pub fn admit(request: &Request, headers: &HeaderMap, eras: Eras) -> Result<Reque
 ///
 /// # Errors
 /// Points 1, 2 and 4 of the order above, and -32602 if the body lacks the name.
-pub fn admit_bare(request: &Request, eras: Eras) -> Result<RequestMeta, RpcError> {
+pub fn admit_bare(request: &mut Request, eras: Eras) -> Result<RequestMeta, RpcError> {
     check(request, None, eras)
 }
 
-fn check(request: &Request, headers: Option<&HeaderMap>, eras: Eras) -> Result<RequestMeta, RpcError> {
+fn check(request: &mut Request, headers: Option<&HeaderMap>, eras: Eras) -> Result<RequestMeta, RpcError> {
     let mirrors = |name: &str, value: &str, wrapped: bool| match headers {
         Some(headers) => must_equal(headers, name, value, wrapped),
         None => Ok(()),
     };
-    let declares = |m: &crate::json::RawObject| m.get(meta::PROTOCOL_VERSION).is_some();
+    let declares = |m: &crate::json::RawObject| m.has(meta::PROTOCOL_VERSION);
     if request.method == method::INITIALIZE && !request.meta.as_ref().is_some_and(declares) {
         let asked = request.params.as_ref().and_then(|p| p.get("protocolVersion"));
         return Err(RpcError::unsupported_version(
@@ -52,8 +53,7 @@ fn check(request: &Request, headers: Option<&HeaderMap>, eras: Eras) -> Result<R
     }
     mirrors(header::METHOD, &request.method, false)?;
     if let Some(source) = name_source(&request.method) {
-        let name = request.params.as_ref().and_then(|p| p.get(source));
-        let name = name.as_ref().and_then(|n| n.as_string());
+        let name = request.params.as_ref().and_then(|p| p.string(source));
         let name = name.ok_or_else(|| RpcError::malformed(format!("params.{source} must be a string")))?;
         mirrors(header::NAME, &name, true)?;
     }

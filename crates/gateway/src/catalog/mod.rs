@@ -194,6 +194,12 @@ impl Catalog {
         pages.page(legacy, params)
     }
 
+    /// Every byte of every list, in both eras, in a fixed order.
+    pub fn texts(&self) -> impl Iterator<Item = &str> {
+        let all = [&self.tool_pages, &self.resource_pages, &self.template_pages, &self.prompt_pages];
+        all.into_iter().flat_map(Pages::texts)
+    }
+
     /// A tool by its name on the wire.
     #[must_use]
     pub fn by_name(&self, name: &str) -> Option<&Arc<Entry>> {

@@ -67,6 +67,14 @@ impl Pages {
         }
     }
 
+    /// Every byte of it, in both eras.
+    pub(super) fn texts(&self) -> impl Iterator<Item = &str> {
+        self.modern.iter().chain(&self.legacy).filter_map(|page| match page {
+            Outcome::Result(result) => Some(result.raw().as_str()),
+            Outcome::Error(_) => None,
+        })
+    }
+
     /// Whether clients see the same.
     pub(super) fn is_like(&self, other: &Pages) -> bool {
         self.digest == other.digest

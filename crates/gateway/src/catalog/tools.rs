@@ -2,6 +2,7 @@
 
 use super::{CatalogError, with_icons};
 use crate::arguments::{self, Schema, SchemaError};
+use crate::metrics::Usual;
 use crate::requires::Requires;
 use crate::tool::{Body, ToolSettings, ToolSpec};
 use mcp::headers::HeaderParams;
@@ -23,6 +24,7 @@ pub struct Entry {
     pub(crate) key_is_ours: bool,
     /// What a client must have declared.
     pub(crate) requires: Option<Requires>,
+    pub(crate) usual: Usual,
 }
 
 #[derive(Default)]
@@ -90,6 +92,7 @@ impl Tools {
             header_params,
             key_is_ours,
             requires,
+            usual: Usual::default(),
         }));
         Ok(())
     }

@@ -113,8 +113,8 @@ pub async fn world(offer: Offer, settings: GatewaySettings, auth: bool) -> World
             store.put_api_key(key).await.unwrap();
         }
     }
-    let router = gateway.router(http).unwrap();
-    tokio::spawn(mcp::server::serve(listener, router, stop.clone(), ServeLimits::default()));
+    let app = gateway.app(http).unwrap();
+    tokio::spawn(mcp::server::serve(listener, app, stop.clone(), ServeLimits::default()));
     gateway.set_ready();
     World { addr, gateway, store, api_keys, stop }
 }

@@ -142,8 +142,7 @@ impl Raw {
 
     /// The string's value, escapes resolved; `None` for other kinds.
     pub fn as_string(&self) -> Option<Cow<'_, str>> {
-        let inside = self.as_str().strip_prefix('"')?.strip_suffix('"')?;
-        Some(if inside.contains('\\') { Cow::Owned(scan::unescape(inside)) } else { Cow::Borrowed(inside) })
+        as_string(self.as_str())
     }
 
     /// `true` or `false`; `None` for other kinds.
@@ -162,7 +161,7 @@ impl Raw {
         }
         let limits = Limits { depth: DEEPEST, unique_members: false };
         let [members, ..] = scan::scan(self.as_str(), &limits, false).ok()?;
-        Some(RawObject { text: self.0.clone(), span: (0, self.0.len() as u32), members })
+        Some(RawObject::located(self.0.clone(), members))
     }
 
     /// The same value without line breaks, to fit one SSE `data:` line. Only blanks between tokens can be line
@@ -208,7 +207,7 @@ pub struct RawObject {
 
 impl fmt::Debug for RawObject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.raw().as_str())
+        f.write_str(self.as_str())
     }
 }
 
@@ -218,8 +217,25 @@ impl RawObject {
     /// # Errors
     /// [`JsonError`] names the flaw and its offset.
     pub fn parse(text: impl Into<Bytes>, limits: &Limits) -> Result<RawObject, JsonError> {
-        let raw = Raw::parse(text, limits)?;
-        raw.object().ok_or(JsonError { flaw: Flaw::NotObject, offset: 0 })
+        let text = text.into();
+        let [mut members, ..] = scan::scan(utf8(&text)?, limits, false)?;
+        let object = trim(&text);
+        if object.first() != Some(&b'{') {
+            return Err(JsonError { flaw: Flaw::NotObject, offset: 0 });
+        }
+        let blanks = (object.as_ptr() as usize - text.as_ptr() as usize) as u32;
+        if blanks > 0 {
+            for member in &mut members {
+                member.shift(blanks);
+            }
+        }
+        Ok(RawObject::located(object, members))
+    }
+
+    /// An object whose members are known.
+    fn located(text: Bytes, members: Vec<Member>) -> RawObject {
+        let span = (0, text.len() as u32);
+        RawObject { text, span, members }
     }
 
     /// The empty object.
@@ -231,14 +247,40 @@ impl RawObject {
         Raw(self.text.slice(span.0 as usize..span.1 as usize))
     }
 
+    /// The object's own text, borrowed.
+    pub fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.text[self.span.0 as usize..self.span.1 as usize]).unwrap_or_default()
+    }
+
     /// The object's own text.
     pub fn raw(&self) -> Raw {
         self.slice(self.span)
     }
 
+    fn find(&self, name: &str) -> Option<(u32, u32)> {
+        self.members.iter().find(|m| m.is(&self.text, name)).map(|m| m.value)
+    }
+
     /// The value of a member.
     pub fn get(&self, name: &str) -> Option<Raw> {
-        self.members.iter().find(|m| m.is(&self.text, name)).map(|m| self.slice(m.value))
+        self.find(name).map(|span| self.slice(span))
+    }
+
+    /// The text of a member's value, borrowed.
+    pub fn text(&self, name: &str) -> Option<&str> {
+        let (from, to) = self.find(name)?;
+        // Always text by construction, as in [`Raw::as_str`].
+        std::str::from_utf8(&self.text[from as usize..to as usize]).ok()
+    }
+
+    /// The value of a member that is a string, escapes resolved; `None` for other kinds.
+    pub fn string(&self, name: &str) -> Option<Cow<'_, str>> {
+        as_string(self.text(name)?)
+    }
+
+    /// Whether there is such a member.
+    pub fn has(&self, name: &str) -> bool {
+        self.find(name).is_some()
     }
 
     /// The members in the order of the text.
@@ -284,7 +326,7 @@ impl RawObject {
                     out.push(b',');
                 }
                 comma = true;
-                out.extend_from_slice(quote(name).as_bytes());
+                quote_into(&mut out, name);
                 out.push(b':');
                 out.extend_from_slice(value.as_bytes());
             }
@@ -311,18 +353,20 @@ pub(crate) struct Envelope {
     pub root: Option<RawObject>,
     pub params: Option<RawObject>,
     pub meta: Option<RawObject>,
+    pub arguments: Option<RawObject>,
     /// The kind of the root if it isn't an object: its first byte.
     pub first: u8,
 }
 
-/// Checks a body and locates the members of the root, `params` and `params._meta`, in one pass.
+/// Checks a body and locates the members of the root, `params`, `params._meta` and `params.arguments`, in one pass.
 pub(crate) fn envelope(text: &Bytes, limits: &Limits) -> Result<Envelope, JsonError> {
     let whole = utf8(text)?;
-    let [root, params, meta] = scan::scan(whole, &Limits { unique_members: true, ..limits.clone() }, true)?;
+    let limits = Limits { unique_members: true, ..limits.clone() };
+    let [root, params, meta, arguments] = scan::scan(whole, &limits, true)?;
     let body = trim(text);
     let first = body.first().copied().unwrap_or_default();
     if first != b'{' {
-        return Ok(Envelope { root: None, params: None, meta: None, first });
+        return Ok(Envelope { root: None, params: None, meta: None, arguments: None, first });
     }
     let start = (body.as_ptr() as usize - text.as_ptr() as usize) as u32;
     let root = RawObject { text: text.clone(), span: (start, start + body.len() as u32), members: root };
@@ -337,7 +381,14 @@ pub(crate) fn envelope(text: &Bytes, limits: &Limits) -> Result<Envelope, JsonEr
     };
     let params = open(&root, "params", params);
     let meta = params.as_ref().and_then(|p| open(p, "_meta", meta));
-    Ok(Envelope { root: Some(root), params, meta, first })
+    let arguments = params.as_ref().and_then(|p| open(p, "arguments", arguments));
+    Ok(Envelope { root: Some(root), params, meta, arguments, first })
+}
+
+/// The value of a string as JSON writes it.
+fn as_string(text: &str) -> Option<Cow<'_, str>> {
+    let inside = text.strip_prefix('"')?.strip_suffix('"')?;
+    Some(if inside.contains('\\') { Cow::Owned(scan::unescape(inside)) } else { Cow::Borrowed(inside) })
 }
 
 /// `text` as a JSON string, quotes included.
@@ -345,8 +396,15 @@ pub fn quote(text: &str) -> String {
     serde_json::to_string(text).unwrap_or_default()
 }
 
+fn quote_into(out: &mut Vec<u8>, text: &str) {
+    // Writing text into memory can't fail.
+    let _ = serde_json::to_writer(out, text);
+}
+
 pub(crate) fn single_line(text: &Bytes) -> Bytes {
-    if !text.iter().any(|b| matches!(b, b'\r' | b'\n')) {
+    // In pieces, each looked at as a whole: a search that may stop at any byte can't take many at a time.
+    let breaks = |piece: &[u8]| piece.iter().fold(false, |found, b| found | matches!(b, b'\r' | b'\n'));
+    if !text.chunks(64).any(breaks) {
         return text.clone();
     }
     text.iter().map(|b| if matches!(b, b'\r' | b'\n') { b' ' } else { *b }).collect::<Vec<u8>>().into()

@@ -23,6 +23,13 @@ impl Member {
         if self.escaped { Cow::Owned(unescape(raw)) } else { Cow::Borrowed(raw) }
     }
 
+    /// Counts from a place so many bytes further on.
+    pub fn shift(&mut self, by: u32) {
+        for at in [&mut self.key.0, &mut self.key.1, &mut self.value.0, &mut self.value.1] {
+            *at -= by;
+        }
+    }
+
     /// Whether the key, escapes resolved, is `name`.
     pub fn is(&self, text: &[u8], name: &str) -> bool {
         if self.escaped {
@@ -39,13 +46,15 @@ pub(crate) enum Track {
     Root = 0,
     Params = 1,
     Meta = 2,
-    Nothing = 3,
+    Arguments = 3,
+    Nothing = 4,
 }
 
-/// The members found: of the root, of `params`, of `params._meta`.
-pub(crate) type Found = [Vec<Member>; 3];
+/// The members found: of the root, of `params`, of `params._meta`, of `params.arguments`.
+pub(crate) type Found = [Vec<Member>; 4];
 
-/// Checks `text` and notes the members of its root object and, with `envelope`, of `params` and `params._meta`.
+/// Checks `text` and notes the members of its root object and, with `envelope`, of `params`, and of `_meta` and
+/// `arguments` therein.
 pub(crate) fn scan(text: &str, limits: &Limits, envelope: bool) -> Result<Found, JsonError> {
     if text.len() > u32::MAX as usize {
         return Err(JsonError { flaw: Flaw::TooLong, offset: 0 });
@@ -189,6 +198,7 @@ impl<'a> Scanner<'a> {
             let child = match track {
                 Track::Root if self.envelope && member.is(self.bytes, "params") => Track::Params,
                 Track::Params if member.is(self.bytes, "_meta") => Track::Meta,
+                Track::Params if member.is(self.bytes, "arguments") => Track::Arguments,
                 _ => Track::Nothing,
             };
             self.value(depth, child)?;
@@ -247,6 +257,7 @@ impl<'a> Scanner<'a> {
         self.at += 1;
         let mut escaped = false;
         loop {
+            self.plain();
             match self.peek() {
                 Some(b'"') => {
                     self.at += 1;
@@ -260,6 +271,25 @@ impl<'a> Scanner<'a> {
                 Some(_) => self.at += 1,
                 None => return self.fail(Flaw::Truncated),
             }
+        }
+    }
+
+    /// Steps over what means nothing inside a string, eight bytes at a time.
+    fn plain(&mut self) {
+        const ONES: u64 = u64::MAX / 0xff;
+        const HIGHS: u64 = ONES << 7;
+        // The high bit of each byte that is below `than`, which is at most 128. What a borrow marks wrongly is above a
+        // byte that is marked rightly, and only the lowest one counts.
+        let below = |word: u64, than: u64| word.wrapping_sub(ONES * than) & !word & HIGHS;
+        let is = |word: u64, byte: u8| below(word ^ (ONES * u64::from(byte)), 1);
+        while let Some(eight) = self.bytes[self.at..].first_chunk::<8>() {
+            let word = u64::from_le_bytes(*eight);
+            let special = below(word, 0x20) | is(word, b'"') | is(word, b'\\');
+            if special != 0 {
+                self.at += (special.trailing_zeros() / 8) as usize;
+                return;
+            }
+            self.at += 8;
         }
     }
 

@@ -3,6 +3,7 @@
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::task::Poll;
 
 use axum::body::Body;
 use axum::response::Response;
@@ -43,7 +44,9 @@ pub(super) async fn begin<S: Service>(
     let channel = Arc::new(Channel::of(&exchange, streams, endpoint.config.queue));
     let responder = if exchange.caller.revision.is_legacy() {
         match legacy::key(&*endpoint.service, &exchange.caller, named, exchange.request.id.clone()) {
-            Ok(key) => Responder::cancellable(channel.clone(), endpoint.running.insert(key, channel.clone())),
+            Ok(key) => {
+                Responder::cancellable(channel.clone(), endpoint.config.running.insert(key, channel.clone()))
+            }
             Err(error) => {
                 let (message, status) = dispatch::message(&exchange, &error.into());
                 return Begun::Done(message, status);
@@ -77,6 +80,22 @@ pub(super) async fn answer<S: Service>(
         Begun::Done(message, status) => return plain(message, status_of(status)),
         Begun::Running(channel) => channel,
     };
+    let first = match channel.first(config.large_result) {
+        Poll::Ready(first) => first,
+        Poll::Pending => Box::pin(wait(config, &channel, events)).await,
+    };
+    match first {
+        First::Answer(last) => {
+            let handover = Handover { answer: last.delivery, flushes, whole: false };
+            let body = Body::new(Single::new(last.message, handover));
+            with_headers(body, status_of(last.status), JSON)
+        }
+        First::Stream => streamed(config, channel, flushes, place),
+    }
+}
+
+/// Waits for how the response begins. A client that takes messages before the answer gets some bytes in time.
+async fn wait(config: &HttpConfig, channel: &Arc<Channel>, events: bool) -> First {
     let abandon = Abandon(Some(channel.clone()));
     let first = poll_fn(|cx| channel.poll_first(cx, config.large_result));
     let first = if events {
@@ -91,14 +110,7 @@ pub(super) async fn answer<S: Service>(
         }
     };
     abandon.disarm();
-    match first {
-        First::Answer(last) => {
-            let handover = Handover { answer: last.delivery, flushes, whole: false };
-            let body = Body::new(Single::new(last.message, handover));
-            with_headers(body, status_of(last.status), JSON)
-        }
-        First::Stream => streamed(config, channel, flushes, place),
-    }
+    first
 }
 
 /// The server shuts down and calls have had their time.

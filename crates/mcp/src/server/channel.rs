@@ -3,7 +3,7 @@
 //! messages lie here bare: framing them is the transport's.
 use std::collections::VecDeque;
 use std::future::poll_fn;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -55,7 +55,7 @@ pub(super) struct Channel {
     /// Notifications that may wait for a reader.
     pub queue: usize,
     /// Cancelled when the client is gone or has cancelled, or a listen stream ended for any reason.
-    pub gone: CancellationToken,
+    pub gone: Gone,
     /// The request's method, which says what the answer must look like.
     #[cfg(feature = "wire-log")]
     pub about: Option<Box<str>>,
@@ -86,10 +86,33 @@ enum Listening {
     Over,
 }
 
+/// News that are waited for by few: a token that is made when somebody waits or they come.
+#[derive(Default)]
+pub(super) struct Gone(OnceLock<CancellationToken>);
+
+impl Gone {
+    fn token(&self) -> &CancellationToken {
+        self.0.get_or_init(CancellationToken::new)
+    }
+
+    pub fn cancel(&self) {
+        self.token().cancel();
+    }
+
+    pub fn is_cancelled(&self) -> bool {
+        self.0.get().is_some_and(CancellationToken::is_cancelled)
+    }
+
+    pub async fn cancelled(&self) {
+        self.token().cancelled().await;
+    }
+}
+
 /// A token bucket: a burst at once, then a steady rate.
 struct Pace {
     tokens: f64,
-    at: Instant,
+    /// `None` before the first.
+    at: Option<Instant>,
 }
 
 const BURST: f64 = 20.0;
@@ -98,8 +121,9 @@ const PER_SECOND: f64 = 10.0;
 impl Pace {
     fn take(&mut self) -> bool {
         let now = Instant::now();
-        self.tokens = (self.tokens + PER_SECOND * now.duration_since(self.at).as_secs_f64()).min(BURST);
-        self.at = now;
+        let passed = self.at.map_or(0.0, |at| now.duration_since(at).as_secs_f64());
+        self.tokens = (self.tokens + PER_SECOND * passed).min(BURST);
+        self.at = Some(now);
         let ok = self.tokens >= 1.0;
         if ok {
             self.tokens -= 1.0;
@@ -135,8 +159,7 @@ impl Channel {
     }
 
     fn new(revision: Revision, transport: Transport, streams: bool, queue: usize) -> Channel {
-        let at = Instant::now();
-        let pace = || Pace { tokens: BURST, at };
+        let pace = || Pace { tokens: BURST, at: None };
         Channel {
             id: None,
             revision,
@@ -145,7 +168,7 @@ impl Channel {
             log_level: None,
             streams,
             queue,
-            gone: CancellationToken::new(),
+            gone: Gone::default(),
             #[cfg(feature = "wire-log")]
             about: None,
             waker: AtomicWaker::new(),
@@ -314,6 +337,11 @@ impl Channel {
     /// Decides between one JSON body and a stream, as soon as there is something to send.
     pub fn poll_first(&self, cx: &mut Context<'_>, large: usize) -> Poll<First> {
         self.waker.register(cx.waker());
+        self.first(large)
+    }
+
+    /// As [`Channel::poll_first`], without being told when it is worth asking again.
+    pub fn first(&self, large: usize) -> Poll<First> {
         let mut state = self.state();
         let quiet = state.events.is_empty() || !self.streams;
         match state.last.take() {

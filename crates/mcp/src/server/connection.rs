@@ -16,17 +16,18 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, Sleep, sleep};
 
-/// The connection a request came over; in the request's extensions when served by [`super::serve`].
+/// The connection a request came over.
 #[derive(Debug, Clone)]
-pub struct Connection {
+pub(super) struct Connection {
     /// Address of the other end of the TCP connection (a proxy's, if there is one).
     pub peer: SocketAddr,
-    pub(crate) flushes: Arc<Flushes>,
+    /// What is told when bytes reached the kernel.
+    pub flushes: Arc<Flushes>,
 }
 
 /// Answers that hyper has taken and not yet flushed.
 #[derive(Debug, Default)]
-pub(crate) struct Flushes {
+pub(super) struct Flushes {
     any: AtomicBool,
     waiting: Mutex<Waiting>,
 }

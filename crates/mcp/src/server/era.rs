@@ -33,7 +33,7 @@ pub(super) fn by_header(headers: &HeaderMap) -> Era {
 
 /// Whether a message's `_meta` says that it is of the modern era.
 pub(super) fn declares_modern(meta: Option<&RawObject>) -> bool {
-    meta.is_some_and(|m| m.get(meta::PROTOCOL_VERSION).is_some())
+    meta.is_some_and(|m| m.has(meta::PROTOCOL_VERSION))
 }
 
 /// The era of a message that came over HTTP.

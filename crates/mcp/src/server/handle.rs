@@ -1,12 +1,14 @@
 //! The way of one HTTP request, in the order of its checks: host and origin, method, principal, media types, body,
 //! message; then its era, and what that one demands.
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-use axum::body::Body;
 use axum::response::Response;
+use bytes::Bytes;
 use http::header::ALLOW;
 use http::request::Parts;
 use http::{Method, StatusCode};
+use http_body::Body;
 
 use super::answer::{answer, bare};
 use super::connection::{Connection, Flushes};
@@ -21,15 +23,44 @@ use crate::message::{self, Message, Request};
 use crate::modern;
 use crate::revision::{Eras, Revision};
 
-pub(super) async fn handle<S: Service>(endpoint: Arc<Endpoint<S>>, request: http::Request<Body>) -> Response {
+/// The head of a request, and what it came over, if that is known.
+pub(super) struct Head {
+    inner: Parts,
+    connection: Option<Connection>,
+}
+
+impl Deref for Head {
+    type Target = Parts;
+
+    fn deref(&self) -> &Parts {
+        &self.inner
+    }
+}
+
+impl DerefMut for Head {
+    fn deref_mut(&mut self) -> &mut Parts {
+        &mut self.inner
+    }
+}
+
+/// Answers a request.
+pub(super) async fn handle<S: Service, B: Body<Data = Bytes> + Unpin>(
+    endpoint: Arc<Endpoint<S>>,
+    request: http::Request<B>,
+    connection: Option<Connection>,
+) -> Response {
     let (parts, body) = request.into_parts();
-    match take(&endpoint, parts, body).await {
+    match take(&endpoint, Head { inner: parts, connection }, body).await {
         Ok(response) => response,
         Err(refusal) => refusal.into_response(),
     }
 }
 
-async fn take<S: Service>(endpoint: &Endpoint<S>, mut parts: Parts, body: Body) -> Result<Response, Refusal> {
+async fn take<S: Service, B: Body<Data = Bytes> + Unpin>(
+    endpoint: &Endpoint<S>,
+    mut parts: Head,
+    body: B,
+) -> Result<Response, Refusal> {
     let config = &endpoint.config;
     endpoint.hosts.check(&parts).map_err(|why| Refusal::of(StatusCode::FORBIDDEN, why))?;
     let eras = endpoint.eras(&parts);
@@ -105,8 +136,8 @@ fn refused_method(parts: &Parts, eras: Eras) -> Option<Refusal> {
 
 async fn serve<S: Service>(
     endpoint: &Endpoint<S>,
-    parts: Parts,
-    request: Request,
+    parts: Head,
+    mut request: Request,
     accepts: &Accepts,
     eras: Eras,
 ) -> Result<Response, Refusal> {
@@ -116,7 +147,7 @@ async fn serve<S: Service>(
             return Box::pin(http_legacy::serve(endpoint, parts, request, revision, accepts.events)).await;
         }
         Era::Modern if !eras.modern() => Err(era::modern_refused()),
-        _ => modern::admit(&request, &parts.headers, eras),
+        _ => modern::admit(&mut request, &parts.headers, eras),
     };
     let refuse =
         |error: RpcError| Refusal::from(error).about(&About::request(&request, Revision::V2026_07_28));
@@ -137,17 +168,9 @@ async fn serve<S: Service>(
 }
 
 /// Who is asking, and what tells whether the answer was written.
-pub(super) fn caller(parts: Parts, revision: Revision) -> (Caller, Option<Arc<Flushes>>) {
-    let connection = parts.extensions.get::<Connection>();
-    let peer = connection.map(|c| c.peer);
-    let flushes = connection.map(|c| c.flushes.clone());
-    let caller = Caller {
-        revision,
-        transport: Transport::Http,
-        headers: parts.headers,
-        extensions: parts.extensions,
-        peer,
-        session: None,
-    };
+pub(super) fn caller(head: Head, revision: Revision) -> (Caller, Option<Arc<Flushes>>) {
+    let Parts { headers, extensions, .. } = head.inner;
+    let (peer, flushes) = head.connection.map(|c| (c.peer, c.flushes)).unzip();
+    let caller = Caller { revision, transport: Transport::Http, headers, extensions, peer, session: None };
     (caller, flushes)
 }

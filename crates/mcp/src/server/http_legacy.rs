@@ -5,7 +5,6 @@ use std::sync::Arc;
 use axum::response::Response;
 use bytes::Bytes;
 use http::header::ALLOW;
-use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 
 use super::answer::{answer, bare, plain, streamed};
@@ -14,7 +13,7 @@ use super::channel::Channel;
 use super::connection::Flushes;
 use super::dispatch::{self, guarded};
 use super::era::{self, Era};
-use super::handle::caller;
+use super::handle::{Head, caller};
 use super::intake::Accepts;
 use super::refusal::{About, Refusal};
 use super::{Caller, Client, Endpoint, InBatch, Outcome, Service, Subscription, legacy};
@@ -33,7 +32,7 @@ struct Visitor {
 }
 
 impl Visitor {
-    fn of<S>(endpoint: &Endpoint<S>, parts: Parts, revision: Revision) -> Result<Visitor, RpcError> {
+    fn of<S>(endpoint: &Endpoint<S>, parts: Head, revision: Revision) -> Result<Visitor, RpcError> {
         let named = named_session(&parts.headers)?;
         let (mut caller, flushes) = caller(parts, revision);
         if !endpoint.config.platform_sessions {
@@ -57,7 +56,7 @@ fn named_session(headers: &HeaderMap) -> Result<Option<Arc<str>>, RpcError> {
 /// Who it is and what is known of it. `about`: its message, for the refusal.
 async fn known<S: Service>(
     endpoint: &Endpoint<S>,
-    parts: Parts,
+    parts: Head,
     revision: Revision,
     about: &About,
 ) -> Result<(Visitor, Client), Refusal> {
@@ -78,7 +77,7 @@ async fn known<S: Service>(
 /// A request.
 pub(super) async fn serve<S: Service>(
     endpoint: &Endpoint<S>,
-    parts: Parts,
+    parts: Head,
     request: Request,
     revision: Revision,
     events: bool,
@@ -110,7 +109,7 @@ fn own(request: &Request, _revision: Revision, outcome: &Outcome) -> Response {
 /// The handshake. A session that the client names here is one that it gave up.
 async fn initialize<S: Service>(
     endpoint: &Endpoint<S>,
-    parts: Parts,
+    parts: Head,
     request: &Request,
     revision: Revision,
 ) -> Response {
@@ -137,7 +136,7 @@ async fn initialize<S: Service>(
 /// A notification: taken, and acted on before the answer.
 pub(super) async fn notified<S: Service>(
     endpoint: &Endpoint<S>,
-    parts: Parts,
+    parts: Head,
     notification: Notification,
     revision: Revision,
 ) -> Result<Response, Refusal> {
@@ -157,7 +156,11 @@ async fn act<S: Service>(
     if notification.method == method::CANCELLED {
         if let Some(id) = legacy::cancelled_request(&notification) {
             let key = legacy::key(&*endpoint.service, &caller, named, id)?;
-            endpoint.running.cancel(&key);
+            if !endpoint.config.running.cancel(&key)
+                && let Some(session) = &key.session
+            {
+                endpoint.service.cancelled_elsewhere(&caller, session, &key.id);
+            }
         }
         return Ok(());
     }
@@ -170,7 +173,7 @@ async fn act<S: Service>(
 /// A response of the client. Nothing asks it anything, so it answers nothing that is waited for.
 pub(super) async fn responded<S: Service>(
     endpoint: &Endpoint<S>,
-    parts: Parts,
+    parts: Head,
     revision: Revision,
 ) -> Result<Response, Refusal> {
     known(endpoint, parts, revision, &About::other(revision)).await?;
@@ -180,7 +183,7 @@ pub(super) async fn responded<S: Service>(
 /// GET and DELETE.
 pub(super) async fn without_body<S: Service>(
     endpoint: &Endpoint<S>,
-    parts: Parts,
+    parts: Head,
 ) -> Result<Response, Refusal> {
     let Era::Legacy(revision) = era::by_header(&parts.headers) else {
         return Err(
@@ -197,7 +200,7 @@ pub(super) async fn without_body<S: Service>(
 /// The stream for messages outside of requests. `Last-Event-ID` has no meaning here, since events have no ids.
 async fn stream<S: Service>(
     endpoint: &Endpoint<S>,
-    parts: Parts,
+    parts: Head,
     revision: Revision,
 ) -> Result<Response, Refusal> {
     if !Accepts::of(&parts.headers).events {
@@ -243,7 +246,7 @@ impl Drop for EndIfPanicked {
 /// The client ends its session.
 async fn end<S: Service>(
     endpoint: &Endpoint<S>,
-    parts: Parts,
+    parts: Head,
     revision: Revision,
 ) -> Result<Response, Refusal> {
     let refuse = |refusal: Refusal| refusal.about(&About::other(revision));
@@ -264,7 +267,7 @@ async fn end<S: Service>(
 /// A batch (revision 2025-03-26): every message goes its own way; the requests are answered together.
 pub(super) async fn batch<S: Service>(
     endpoint: &Endpoint<S>,
-    parts: Parts,
+    parts: Head,
     body: &Bytes,
     limits: &Limits,
     events: bool,

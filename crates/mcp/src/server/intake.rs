@@ -1,12 +1,12 @@
 //! What a POST must bring before its message is looked at: media types, and a body within its limits.
-use axum::body::Body;
 use bytes::{Bytes, BytesMut};
 use http::header::{ACCEPT, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT};
 use http::{HeaderMap, StatusCode};
-use http_body::Body as _;
+use http_body::Body;
 use http_body_util::BodyExt;
 
 use super::HttpConfig;
+use super::limits::within;
 use super::refusal::Refusal;
 use crate::error::RpcError;
 
@@ -55,7 +55,11 @@ impl Accepts {
 
 /// Reads the body within its limits. A body that is too large is read and thrown away up to four times the limit, so
 /// that its sender, still writing, gets to see the answer.
-pub(super) async fn read(config: &HttpConfig, headers: &HeaderMap, body: Body) -> Result<Bytes, Refusal> {
+pub(super) async fn read<B: Body<Data = Bytes> + Unpin>(
+    config: &HttpConfig,
+    headers: &HeaderMap,
+    body: B,
+) -> Result<Bytes, Refusal> {
     let max = config.max_body;
     let too_large = || {
         let why = format!("the body is larger than {max} bytes");
@@ -67,11 +71,11 @@ pub(super) async fn read(config: &HttpConfig, headers: &HeaderMap, body: Body) -
     {
         return Err(too_large());
     }
-    match tokio::time::timeout(config.read_timeout, collect(body, max)).await {
-        Ok(Ok(Some(bytes))) => Ok(bytes),
-        Ok(Ok(None)) => Err(too_large()),
-        Ok(Err(_)) => Err(RpcError::invalid_request("the body ended before it was complete").into()),
-        Err(_) => {
+    match within(config.read_timeout, collect(body, max)).await {
+        Some(Ok(Some(bytes))) => Ok(bytes),
+        Some(Ok(None)) => Err(too_large()),
+        Some(Err(_)) => Err(RpcError::invalid_request("the body ended before it was complete").into()),
+        None => {
             let why = "the body did not arrive in time";
             Err(Refusal::of(StatusCode::REQUEST_TIMEOUT, why).with(CONNECTION, "close"))
         }
@@ -79,7 +83,7 @@ pub(super) async fn read(config: &HttpConfig, headers: &HeaderMap, body: Body) -
 }
 
 /// The whole body; `None` if it is larger than `max`. A body of one piece isn't copied.
-async fn collect(mut body: Body, max: usize) -> Result<Option<Bytes>, axum::Error> {
+async fn collect<B: Body<Data = Bytes> + Unpin>(mut body: B, max: usize) -> Result<Option<Bytes>, B::Error> {
     let mut first = Bytes::new();
     let mut rest = BytesMut::new();
     let mut total = 0usize;

@@ -5,6 +5,7 @@
 //! goes away never stops the work, it is only told ([`Notifier::gone`]); who answers learns whether the answer was
 //! written ([`Delivering`]); a stream never ends without its final response; everything read is bounded.
 mod answer;
+mod app;
 mod batch;
 mod body;
 mod channel;
@@ -15,6 +16,7 @@ mod handle;
 mod http_legacy;
 mod intake;
 mod legacy;
+mod limits;
 mod lines;
 mod refusal;
 mod responder;
@@ -29,20 +31,20 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use axum::Router;
-use axum::routing::any;
 use http::request::Parts;
 use http::{Extensions, HeaderMap};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-pub use connection::Connection;
+pub use app::App;
 pub use lines::{Line, LineReader, LinesConfig, serve_lines};
 pub use responder::{Delivering, Delivery, Notifier, Outcome, Responder, Subscription, WireResult};
-pub use serve::{ServeLimits, serve};
+pub use running::Running;
+pub use serve::{ServeLimits, serve, serve_announced};
 
 use crate::error::{Error, RpcError};
 use crate::json::{Raw, RawObject};
-use crate::message::{Notification, Request};
+use crate::message::{Id, Notification, Request};
 use crate::meta::{LogLevel, RequestMeta};
 use crate::origin::HostPolicy;
 use crate::revision::{Eras, Revision};
@@ -194,6 +196,11 @@ pub trait Service: Send + Sync + 'static {
         std::future::ready(())
     }
 
+    /// A client cancelled a request of a session by name, and none such runs here. Where sessions are served by several
+    /// replicas, the one that works on it is to be told: [`Running::cancel_call`]. Without a session nothing is said,
+    /// since elsewhere another client's request may have the same id.
+    fn cancelled_elsewhere(&self, _caller: &Caller, _session: &Arc<str>, _id: &Id) {}
+
     /// Who is asking, in one word, so that one caller's cancellation never ends another's call, and one caller's open
     /// streams don't take the room of all others.
     fn identity(&self, _caller: &Caller) -> Arc<str> {
@@ -279,6 +286,8 @@ pub struct HttpConfig {
     pub drain: Duration,
     /// The running calls, to wait for before the process ends.
     pub tasks: TaskTracker,
+    /// Those of them that legacy clients may cancel by name.
+    pub running: Running,
 }
 
 impl Default for HttpConfig {
@@ -304,6 +313,7 @@ impl Default for HttpConfig {
             shutdown: CancellationToken::new(),
             drain: Duration::from_secs(25),
             tasks: TaskTracker::new(),
+            running: Running::default(),
         }
     }
 }
@@ -312,8 +322,6 @@ pub(crate) struct Endpoint<S> {
     config: HttpConfig,
     hosts: HostPolicy,
     service: Arc<S>,
-    /// Legacy calls, which their clients cancel by name.
-    running: running::Running,
     streams: Arc<streams::Streams>,
 }
 
@@ -323,6 +331,14 @@ pub(crate) struct Endpoint<S> {
 /// # Errors
 /// [`Error::Config`] if the path doesn't begin with `/` or a limit is zero.
 pub fn router<S: Service>(config: HttpConfig, service: Arc<S>) -> Result<Router, Error> {
+    app(config, service).map(Router::from)
+}
+
+/// The endpoint as [`serve`] serves it best: its POST requests don't pass a router.
+///
+/// # Errors
+/// As [`router`].
+pub fn app<S: Service>(config: HttpConfig, service: Arc<S>) -> Result<App, Error> {
     if !config.path.starts_with('/') || config.path.contains(['{', '}', '?', '#']) {
         let path = &config.path;
         return Err(Error::Config(format!(
@@ -333,10 +349,7 @@ pub fn router<S: Service>(config: HttpConfig, service: Arc<S>) -> Result<Router,
         return Err(Error::Config("the endpoint's limits must be greater than zero".into()));
     }
     let hosts = HostPolicy::new(config.port, &config.allowed_hosts, &config.allowed_origins);
-    let path = config.path.clone();
     let streams = streams::Streams::new(config.max_streams, config.max_streams_each);
-    let endpoint =
-        Arc::new(Endpoint { config, hosts, service, running: running::Running::default(), streams });
-    let route = any(move |request: axum::extract::Request| handle::handle(endpoint.clone(), request));
-    Ok(Router::new().route(&path, route))
+    let endpoint = Endpoint { config, hosts, service, streams };
+    Ok(App::of(Arc::new(endpoint)))
 }

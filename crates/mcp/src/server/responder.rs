@@ -35,7 +35,15 @@ impl WireResult {
 
     /// As [`WireResult::new`], of an object whose members are located already.
     pub fn of(object: &RawObject, result_type: &str, meta: &[(&str, &str)]) -> WireResult {
-        WireResult(object.with_meta(meta, &[("resultType", &quote(result_type))]).single_line())
+        let quoted;
+        let result_type = match result_type {
+            result_type::COMPLETE => r#""complete""#,
+            other => {
+                quoted = quote(other);
+                &quoted
+            }
+        };
+        WireResult(object.with_meta(meta, &[("resultType", result_type)]).single_line())
     }
 
     /// A result of the legacy era, which knows no `resultType`: adds members of `_meta` only.
@@ -44,10 +52,15 @@ impl WireResult {
     /// [`JsonError`] if `object` isn't a JSON object.
     pub fn legacy(object: &Raw, meta: &[(&str, &str)]) -> Result<WireResult, JsonError> {
         let object = object.object().ok_or(JsonError { flaw: Flaw::NotObject, offset: 0 })?;
+        Ok(Self::legacy_of(&object, meta))
+    }
+
+    /// As [`WireResult::legacy`], of an object whose members are located already.
+    pub fn legacy_of(object: &RawObject, meta: &[(&str, &str)]) -> WireResult {
         if meta.is_empty() {
-            return Ok(WireResult(object.raw().single_line()));
+            return WireResult(object.raw().single_line());
         }
-        Ok(WireResult(object.with_meta(meta, &[]).single_line()))
+        WireResult(object.with_meta(meta, &[]).single_line())
     }
 
     /// The result without members, as the legacy era answers `ping`.
@@ -222,18 +235,23 @@ impl Responder {
         self.notifier.clone()
     }
 
-    /// Gives the final outcome.
+    /// Gives the final outcome, and tells its fate.
     pub fn finish(mut self, outcome: impl Into<Outcome>) -> Delivering {
-        self.conclude(&outcome.into())
+        let (delivery, receiver) = oneshot::channel();
+        self.conclude(&outcome.into(), Some(delivery));
+        Delivering(Some(receiver))
     }
 
-    fn conclude(&mut self, outcome: &Outcome) -> Delivering {
+    /// Gives the final outcome, where nobody asks for its fate.
+    pub fn answer(mut self, outcome: impl Into<Outcome>) {
+        self.conclude(&outcome.into(), None);
+    }
+
+    fn conclude(&mut self, outcome: &Outcome, delivery: Option<oneshot::Sender<()>>) {
         self.done = true;
         let channel = &self.notifier.0;
-        let (delivery, receiver) = oneshot::channel();
         let (message, status) = outcome.to_message(channel.id.as_ref());
-        channel.conclude(Last { message, status, delivery: Some(delivery) });
-        Delivering(Some(receiver))
+        channel.conclude(Last { message, status, delivery });
     }
 
     /// Turns the response into a stream of change notifications (`subscriptions/listen`), opened at once with the
@@ -246,7 +264,7 @@ impl Responder {
         if !channel.streams {
             let refusal =
                 RpcError::refused(StatusCode::NOT_ACCEPTABLE, "this method answers with text/event-stream");
-            self.conclude(&refusal.into());
+            self.conclude(&refusal.into(), None);
             channel.gone.cancel();
             return Subscription::open(channel, self.running.take());
         }
@@ -273,7 +291,7 @@ impl Drop for Responder {
             tracing::error!("a call ended without an answer; its client gets an internal error");
             let failed = "Internal error: the server failed before it could answer. The request may have taken effect; \
                           ask before repeating it.";
-            self.conclude(&RpcError::internal(failed).into());
+            self.conclude(&RpcError::internal(failed).into(), None);
         }
     }
 }

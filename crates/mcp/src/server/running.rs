@@ -16,21 +16,27 @@ pub(super) struct Key {
     pub id: Id,
 }
 
-/// The running calls. Cheap to clone: clones share.
+/// The running calls of an endpoint that their clients may cancel by name. Cheap to clone: clones share.
 #[derive(Clone, Default)]
-pub(super) struct Running(Arc<Mutex<HashMap<Key, Vec<Arc<Channel>>>>>);
+pub struct Running(Arc<Mutex<HashMap<Key, Vec<Arc<Channel>>>>>);
 
 impl Running {
     /// Keeps a call findable until the entry is dropped.
-    pub fn insert(&self, key: Key, channel: Arc<Channel>) -> Entry {
+    pub(super) fn insert(&self, key: Key, channel: Arc<Channel>) -> Entry {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.entry(key.clone()).or_default().push(channel.clone());
         drop(all);
         Entry { running: self.clone(), key, channel }
     }
 
+    /// Cancels the call that this caller made in this session under this id, if it runs here: for a cancellation that
+    /// arrived at another replica, see [`super::Service::cancelled_elsewhere`].
+    pub fn cancel_call(&self, identity: Arc<str>, session: Arc<str>, id: Id) -> bool {
+        self.cancel(&Key { identity, session: Some(session), id })
+    }
+
     /// Cancels the one call that fits; says whether there was exactly one.
-    pub fn cancel(&self, key: &Key) -> bool {
+    pub(super) fn cancel(&self, key: &Key) -> bool {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         // One that was cancelled already and hasn't ended yet can't be meant again.
         let mut fitting = all.get(key).into_iter().flatten().filter(|channel| !channel.gone.is_cancelled());

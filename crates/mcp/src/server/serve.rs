@@ -1,26 +1,37 @@
-//! Accepts connections and serves a router on them, over HTTP/1.1 and HTTP/2.
+//! Accepts connections and serves an endpoint and routes on them, over HTTP/1.1 and HTTP/2.
 //!
 //! Promises: TCP_NODELAY is on; idle connections stay open for a minute and more (official clients reuse them after
 //! that long); the number of connections, the size of heads and the time of everything are bounded; on shutdown
 //! nothing new is accepted, open listen streams end with their final result, and calls in flight have `drain` to end.
+//!
+//! A connection that is kept and closed at the very moment when a request comes over it loses that request, and a balancer
+//! in front doesn't send one again that may have changed something. So a shutdown can be announced first
+//! ([`serve_announced`]): everything is answered as before, and every answer ends its connection, until those that are
+//! kept have gone by themselves.
 use std::convert::Infallible;
+use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
-use axum::Router;
-use axum::body::Body;
+use http::header::CONNECTION;
+use http::{HeaderValue, Request, Version};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Sleep, sleep};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tower::Service as _;
 
+use super::app::App;
 use super::connection::{Connection, Flushes, Watched};
+use super::limits::{HeadTimer, Signal};
 
 /// Limits of the server's connections.
 #[derive(Debug, Clone)]
@@ -49,23 +60,48 @@ impl Default for ServeLimits {
     }
 }
 
+/// Time that a connection without any request yet has for its first one, once nothing more is accepted: it may be on its
+/// way.
+const FIRST: Duration = Duration::from_millis(250);
+
 /// Serves until `shutdown` is cancelled, then drains. Use the token of [`super::HttpConfig::shutdown`], so that listen
 /// streams end too.
-pub async fn serve(listener: TcpListener, router: Router, shutdown: CancellationToken, limits: ServeLimits) {
+pub async fn serve(
+    listener: TcpListener,
+    app: impl Into<App>,
+    shutdown: CancellationToken,
+    limits: ServeLimits,
+) {
+    serve_announced(listener, app, CancellationToken::new(), shutdown, limits).await;
+}
+
+/// The same, where a shutdown can be announced: from `announced` on everything is still accepted and answered, over
+/// HTTP/1.1 with `Connection: close`, and an HTTP/2 connection is told to open no further stream.
+pub async fn serve_announced(
+    listener: TcpListener,
+    app: impl Into<App>,
+    announced: CancellationToken,
+    shutdown: CancellationToken,
+    limits: ServeLimits,
+) {
+    let app = app.into();
     let permits = Arc::new(Semaphore::new(limits.connections.max(1)));
     let connections = TaskTracker::new();
-    let kill = CancellationToken::new();
+    let ends = Ends::default();
     let mut http = auto::Builder::new(TokioExecutor::new());
-    http.http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(limits.idle)
-        .max_buf_size(limits.max_head.max(8192));
+    http.http1().header_read_timeout(limits.idle).max_buf_size(limits.max_head.max(8192));
     http.http2()
         .timer(TokioTimer::new())
         .keep_alive_interval(limits.idle)
         .max_header_list_size(u32::try_from(limits.max_head).unwrap_or(u32::MAX));
-    let http = Arc::new(http);
-
+    let mut told = false;
+    let begin = |stream: TcpStream, peer: SocketAddr, permit: Option<OwnedSemaphorePermit>| {
+        let one = connection(http.clone(), app.clone(), stream, peer, limits.clone(), ends.clone());
+        connections.spawn(async move {
+            one.await;
+            drop(permit);
+        });
+    };
     loop {
         let next = async {
             // The semaphore is never closed.
@@ -75,21 +111,15 @@ pub async fn serve(listener: TcpListener, router: Router, shutdown: Cancellation
         let (accepted, permit) = tokio::select! {
             biased;
             () = shutdown.cancelled() => break,
+            () = announced.cancelled(), if !told => {
+                told = true;
+                ends.announced.give();
+                continue;
+            }
             next = next => next,
         };
         match accepted {
-            Ok((stream, peer)) => {
-                let one =
-                    connection(http.clone(), router.clone(), stream, peer, limits.clone(), shutdown.clone());
-                let kill = kill.clone();
-                connections.spawn(async move {
-                    tokio::select! {
-                        () = one => {}
-                        () = kill.cancelled() => {}
-                    }
-                    drop(permit);
-                });
-            }
+            Ok((stream, peer)) => begin(stream, peer, permit),
             // A connection that broke while it waited is its client's affair.
             Err(e)
                 if matches!(
@@ -102,46 +132,105 @@ pub async fn serve(listener: TcpListener, router: Router, shutdown: Cancellation
             }
         }
     }
-    drop(listener);
+    // Answers that are on their way are the last of their connections now.
+    ends.announced.give();
+    // What waits in the kernel's queue was accepted as its client sees it, and closing the listener would reset it.
+    if let Ok(listener) = listener.into_std() {
+        while let Ok(permit) = permits.clone().try_acquire_owned()
+            && let Ok((stream, peer)) = listener.accept()
+            && stream.set_nonblocking(true).is_ok()
+            && let Ok(stream) = TcpStream::from_std(stream)
+        {
+            begin(stream, peer, Some(permit));
+        }
+    }
+    ends.shutdown.give();
     connections.close();
     if tokio::time::timeout(limits.drain, connections.wait()).await.is_err() {
         tracing::warn!(open = connections.len(), "closing connections that did not end in time");
-        kill.cancel();
+        ends.kill.give();
         connections.wait().await;
     }
 }
 
+/// How a connection learns that it is to end.
+#[derive(Clone, Default)]
+struct Ends {
+    /// What is answered from now on is the last.
+    announced: Signal,
+    /// No further request is taken.
+    shutdown: Signal,
+    /// It is closed as it stands.
+    kill: Signal,
+}
+
+/// What a connection has spoken so far.
+const NOTHING: u8 = 0;
+const HTTP_1: u8 = 1;
+const HTTP_2: u8 = 2;
+
 /// Serves one connection to its end; on shutdown it takes no further request.
 async fn connection(
-    http: Arc<auto::Builder<TokioExecutor>>,
-    router: Router,
+    mut http: auto::Builder<TokioExecutor>,
+    app: App,
     stream: TcpStream,
     peer: SocketAddr,
     limits: ServeLimits,
-    shutdown: CancellationToken,
+    ends: Ends,
 ) {
     if let Err(e) = stream.set_nodelay(true) {
         tracing::debug!(error = %e, "TCP_NODELAY could not be set");
     }
     let flushes = Arc::new(Flushes::default());
+    http.http1().timer(HeadTimer::default());
     let io = TokioIo::new(Watched::new(stream, flushes.clone(), limits.idle, limits.write_stall));
     let known = Connection { peer, flushes };
-    let service = service_fn(move |mut request: http::Request<Incoming>| {
-        request.extensions_mut().insert(known.clone());
-        let mut router = router.clone();
+    let spoken = AtomicU8::new(NOTHING);
+    let service = service_fn(|request: Request<Incoming>| {
+        let one = request.version() < Version::HTTP_2;
+        spoken.store(if one { HTTP_1 } else { HTTP_2 }, Ordering::Release);
+        let answer = app.answer(request, &known);
+        let last = one.then(|| ends.announced.clone());
         async move {
-            Ok::<_, Infallible>(router.call(request.map(Body::new)).await.unwrap_or_else(|e| match e {}))
+            let mut response = answer.await;
+            if last.is_some_and(|last| last.is_given()) {
+                response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            }
+            Ok::<_, Infallible>(response)
         }
     });
     let serving = http.serve_connection(io, service);
     tokio::pin!(serving);
-    let ended = tokio::select! {
-        ended = serving.as_mut() => ended,
-        () = shutdown.cancelled() => {
-            serving.as_mut().graceful_shutdown();
-            serving.await
+    let [mut announced, mut shutdown, mut kill] =
+        [&ends.announced, &ends.shutdown, &ends.kill].map(Signal::awaited);
+    let mut told = false;
+    // Its time to bring a first request, once there is a shutdown.
+    let mut first: Option<Pin<Box<Sleep>>> = None;
+    let mut stopped = false;
+    let ended = poll_fn(|cx| {
+        if kill.poll(cx).is_ready() {
+            return Poll::Ready(Ok(()));
         }
-    };
+        if !told && announced.poll(cx).is_ready() {
+            told = true;
+            if spoken.load(Ordering::Acquire) == HTTP_2 {
+                // The other end is told by a frame, so nothing that is on its way is lost.
+                serving.as_mut().graceful_shutdown();
+            }
+        }
+        let mut served = serving.as_mut().poll(cx);
+        if served.is_pending() && !stopped && shutdown.poll(cx).is_ready() {
+            // Before its first request there is nothing to finish, and it would be closed at once.
+            let first = first.get_or_insert_with(|| Box::pin(sleep(FIRST)));
+            if spoken.load(Ordering::Acquire) != NOTHING || first.as_mut().poll(cx).is_ready() {
+                stopped = true;
+                serving.as_mut().graceful_shutdown();
+                served = serving.as_mut().poll(cx);
+            }
+        }
+        served
+    })
+    .await;
     if let Err(e) = ended {
         tracing::debug!(error = %e, "a connection ended early");
     }

@@ -11,7 +11,7 @@ use mcp::message::Notification;
 use mcp::meta::LogLevel;
 use mcp::server::{
     Caller, Client, Delivery, Exchange, HttpConfig, InBatch, Opened, Opening, Outcome, Responder,
-    ServeLimits, Service, SessionRefusal, Subscription, WireResult, router, serve,
+    ServeLimits, Service, SessionRefusal, Subscription, WireResult, app, serve,
 };
 use mcp::{Raw, RawObject, RpcError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -296,7 +296,7 @@ impl Server {
         change(&mut config);
         let shutdown = config.shutdown.clone();
         let served =
-            tokio::spawn(serve(listener, router(config, moods.clone()).unwrap(), shutdown.clone(), limits));
+            tokio::spawn(serve(listener, app(config, moods.clone()).unwrap(), shutdown.clone(), limits));
         Server { addr, moods, seen, shutdown, served }
     }
 

@@ -210,7 +210,7 @@ impl<S: Service> Reading<S> {
         }
     }
 
-    async fn request(&mut self, request: Request, sink: Sink, size: usize) {
+    async fn request(&mut self, mut request: Request, sink: Sink, size: usize) {
         let id = request.id.clone();
         if self.draining.is_some() {
             if self.shared.config.farewell {
@@ -242,7 +242,7 @@ impl<S: Service> Reading<S> {
                 let caller = self.shared.caller(session.revision, session.id.clone());
                 Ok(Admitted::Legacy(Box::new(request), Box::new(caller)))
             }
-            _ => match self.unopened(&request, modern) {
+            _ => match self.unopened(&mut request, modern) {
                 Ok(Some(meta)) => {
                     let caller = self.shared.caller(Revision::V2026_07_28, None);
                     Ok(Admitted::Modern(Box::new(Exchange { request, meta, caller })))
@@ -270,7 +270,7 @@ impl<S: Service> Reading<S> {
     }
 
     /// A request outside of a legacy session: the metadata of a modern one, nothing for a `ping`.
-    fn unopened(&self, request: &Request, declared: bool) -> Result<Option<RequestMeta>, RpcError> {
+    fn unopened(&self, request: &mut Request, declared: bool) -> Result<Option<RequestMeta>, RpcError> {
         let eras = self.shared.config.eras;
         if declared && !eras.modern() {
             return Err(era::modern_refused());
