@@ -7,7 +7,10 @@
 //! says so.
 
 pub mod bad_input;
+pub mod cable;
 pub mod clients;
+pub mod clock;
+pub mod cluster;
 pub mod conformance;
 pub mod http;
 pub mod load;
@@ -18,6 +21,7 @@ pub mod process;
 pub mod proxy;
 pub mod random;
 pub mod schema;
+pub mod session;
 pub mod shell;
 pub mod stand;
 pub mod stdio;

@@ -4,7 +4,7 @@
 //! knows nothing of an nginx that the machine may run, and ends with its owner.
 
 use crate::process::{self, Process};
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::process::Command;
@@ -14,6 +14,21 @@ use tempfile::TempDir;
 
 /// The configuration; docs/conformance.md shows the part that an operator needs.
 const TEMPLATE: &str = include_str!("../conformance/nginx.conf");
+
+/// What the book gives an operator of several replicas.
+const RECIPE: &str = include_str!("../../deploy/nginx.conf");
+
+/// What lets it run by itself, without root. The names between @ are filled in.
+const ALONE: &str = "daemon off;\nmaster_process off;\npid @FOLDER@/nginx.pid;\nerror_log stderr warn;\n";
+
+/// The same, of its part about HTTP.
+const ALONE_HTTP: &str = "http {
+    client_body_temp_path @FOLDER@/body;
+    proxy_temp_path @FOLDER@/proxy;
+    fastcgi_temp_path @FOLDER@/fastcgi;
+    scgi_temp_path @FOLDER@/scgi;
+    uwsgi_temp_path @FOLDER@/uwsgi;
+";
 
 /// How long it may take to listen.
 const READY_WITHIN: Duration = Duration::from_secs(10);
@@ -56,13 +71,38 @@ impl Nginx {
     /// # Errors
     /// It is not installed, refuses the configuration, or does not listen; holds what it said.
     pub fn start(listen: SocketAddr, upstream: SocketAddr) -> Result<Nginx> {
+        let text =
+            TEMPLATE.replace("@LISTEN@", &listen.to_string()).replace("@UPSTREAM@", &upstream.to_string());
+        Nginx::of(&text, listen)
+    }
+
+    /// Starts it on `listen`, in front of several replicas, with the recipe of the book: only its addresses are others.
+    ///
+    /// # Errors
+    /// As [`Nginx::start`]; or the recipe has none of the lines that are filled in.
+    pub fn recipe(listen: SocketAddr, replicas: &[SocketAddr]) -> Result<Nginx> {
+        let mut text = format!("{ALONE}{RECIPE}");
+        let server = "        server counterfoil:8600 ";
+        let line = RECIPE.lines().find(|l| l.starts_with(server));
+        let line = line.context("deploy/nginx.conf has no line `server counterfoil:8600 …`")?;
+        let each = |addr: &SocketAddr| line.replace("counterfoil:8600", &addr.to_string());
+        let servers: Vec<String> = replicas.iter().map(each).collect();
+        for (from, to) in [
+            (line, servers.join("\n")),
+            ("listen 8080;", format!("listen {listen};")),
+            ("/dev/stdout", "@FOLDER@/access.log".to_owned()),
+            ("\nhttp {\n", format!("\n{ALONE_HTTP}")),
+        ] {
+            ensure!(text.matches(from).count() == 1, "deploy/nginx.conf has not one {from:?}");
+            text = text.replacen(from, &to, 1);
+        }
+        Nginx::of(&text, listen)
+    }
+
+    fn of(text: &str, listen: SocketAddr) -> Result<Nginx> {
         let folder = TempDir::with_prefix("counterfoil-nginx-")?;
         let configuration = folder.path().join("nginx.conf");
-        let text = TEMPLATE
-            .replace("@FOLDER@", &folder.path().display().to_string())
-            .replace("@LISTEN@", &listen.to_string())
-            .replace("@UPSTREAM@", &upstream.to_string());
-        std::fs::write(&configuration, text)?;
+        std::fs::write(&configuration, text.replace("@FOLDER@", &folder.path().display().to_string()))?;
         let mut command = Command::new(binary()?);
         command.arg("-p").arg(folder.path()).arg("-e").arg("stderr").arg("-c").arg(&configuration);
         let process = Process::start(&mut command, &folder.path().join("log"))?;
@@ -80,12 +120,20 @@ impl Nginx {
         Ok(nginx)
     }
 
+    /// Its log of requests.
+    ///
+    /// # Errors
+    /// It can't be read.
+    pub fn log(&self) -> Result<String> {
+        Ok(std::fs::read_to_string(self.folder.path().join("access.log"))?)
+    }
+
     /// What it has passed on so far.
     ///
     /// # Errors
     /// Its log can't be read.
     pub fn passed(&self) -> Result<Passed> {
-        Ok(Passed::of(&std::fs::read_to_string(self.folder.path().join("access.log"))?))
+        Ok(Passed::of(&self.log()?))
     }
 
     /// Ends it, and waits for that.

@@ -1,6 +1,6 @@
 //! Processes that end with their owner, and where the things under test are.
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde_json::Value;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -60,6 +60,7 @@ pub struct Process {
     lines: Receiver<String>,
     stdin: Option<ChildStdin>,
     log: PathBuf,
+    leaves: Vec<PathBuf>,
 }
 
 impl Process {
@@ -86,7 +87,7 @@ impl Process {
             }
         });
         let stdin = child.stdin.take();
-        Ok(Process { child, lines, stdin, log: log.to_path_buf() })
+        Ok(Process { child, lines, stdin, log: log.to_path_buf(), leaves: Vec::new() })
     }
 
     /// The next line that is a JSON object, within a time. Other lines are passed over.
@@ -177,12 +178,62 @@ impl Process {
         let _ = self.child.wait();
     }
 
+    /// Files that it would remove at its end, and can't when it is killed.
+    pub fn leaves(&mut self, files: impl IntoIterator<Item = PathBuf>) {
+        self.leaves.extend(files);
+    }
+
+    fn signal(&self, name: &str) -> Result<()> {
+        let sent = Command::new("kill").arg(format!("-{name}")).arg(self.pid().to_string()).status()?;
+        ensure!(sent.success(), "SIG{name} could not be sent to {}\n{}", self.pid(), self.said());
+        Ok(())
+    }
+
+    /// SIGSTOP: it does nothing more, and learns nothing of it, until [`Process::go_on`]. Returns once it stands still.
+    ///
+    /// # Errors
+    /// It ended, or does not stand still.
+    pub fn stop(&self) -> Result<()> {
+        self.signal("STOP")?;
+        let until = Instant::now() + Duration::from_secs(2);
+        while !self.is_stopped() {
+            ensure!(Instant::now() < until, "{} does not stand still\n{}", self.pid(), self.said());
+            thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+
+    /// Whether it stands still.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        // The name before the state is in parentheses, and may hold any (proc(5)).
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap_or_default();
+        stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('T'))
+    }
+
+    /// SIGCONT.
+    ///
+    /// # Errors
+    /// It ended.
+    pub fn go_on(&self) -> Result<()> {
+        self.signal("CONT")
+    }
+
+    /// SIGHUP: a gateway reads its configuration again.
+    ///
+    /// # Errors
+    /// It ended.
+    pub fn hang_up(&self) -> Result<()> {
+        self.signal("HUP")
+    }
+
     /// SIGTERM by `kill`, and waits for the end.
     ///
     /// # Errors
     /// It did not end within 15 seconds.
     pub fn terminate(&mut self) -> Result<ExitStatus> {
-        Command::new("kill").arg("-TERM").arg(self.pid().to_string()).status()?;
+        // One that has ended by itself is as good.
+        let _ = self.signal("TERM");
         self.wait(Duration::from_secs(15))
             .with_context(|| format!("it did not end on SIGTERM\n{}", self.said()))
     }
@@ -197,6 +248,9 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         self.kill();
+        for file in &self.leaves {
+            let _ = std::fs::remove_file(file);
+        }
     }
 }
 
@@ -276,4 +330,25 @@ pub fn free_address() -> Result<SocketAddr> {
         }
     }
     bail!("no free port between 12000 and 30000")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_process_stands_still_and_goes_on() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut cat = Process::start(&mut Command::new("cat"), &folder.path().join("log")).unwrap();
+        cat.stop().unwrap();
+        assert!(cat.is_stopped());
+        cat.tell(r#"{"said": 1}"#).unwrap();
+        assert!(cat.json_line(Duration::from_millis(100)).is_err());
+        cat.go_on().unwrap();
+        assert_eq!(cat.json_line(Duration::from_secs(5)).unwrap()["said"], 1);
+        cat.stop().unwrap();
+        cat.kill();
+        assert!(cat.ended().is_some() && !cat.is_stopped());
+    }
 }

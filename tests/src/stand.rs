@@ -1,5 +1,6 @@
 //! A project folder of its own, the sandbox provider and the gateway in it: real processes, real files.
 
+use crate::clock::Clock;
 use crate::http;
 use crate::process::{Process, binary, free_address, run, tail};
 use anyhow::{Context, Result, bail};
@@ -230,6 +231,16 @@ impl Sandbox {
         Ok(())
     }
 
+    /// How often the armed faults have happened, all together.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub fn fired(&self) -> Result<u64> {
+        let rules = http::json(self.addr, "GET", "/_sandbox/rules", None)?.json();
+        let rules = rules["rules"].as_array().context("the sandbox's rules")?;
+        Ok(rules.iter().filter_map(|rule| rule["fired"].as_u64()).sum())
+    }
+
     /// What really happened.
     ///
     /// # Errors
@@ -255,7 +266,7 @@ impl Sandbox {
 }
 
 /// An address from a ready line: `host:port`, or a URL.
-fn address(value: &Value) -> Option<SocketAddr> {
+pub(crate) fn address(value: &Value) -> Option<SocketAddr> {
     let text = value.as_str()?;
     let text = text.strip_prefix("http://").unwrap_or(text);
     text.split('/').next()?.parse().ok()
@@ -268,6 +279,10 @@ pub struct Project {
     listen: Option<SocketAddr>,
     /// Arguments of `serve` beyond the usual.
     pub serve: Vec<String>,
+    /// The wall clock of a gateway that is started from now on, if it is not the machine's.
+    pub clock: Option<Clock>,
+    /// What the environment of every command says besides.
+    pub environment: Vec<(String, String)>,
 }
 
 impl Project {
@@ -276,7 +291,8 @@ impl Project {
     /// # Errors
     /// What the system says.
     pub fn empty() -> Result<Project> {
-        Ok(Project { dir: TempDir::with_prefix("counterfoil-test-")?, listen: None, serve: Vec::new() })
+        let dir = TempDir::with_prefix("counterfoil-test-")?;
+        Ok(Project { dir, listen: None, serve: Vec::new(), clock: None, environment: Vec::new() })
     }
 
     /// A folder with a configuration that mounts every provider class, with short limits.
@@ -323,10 +339,20 @@ impl Project {
     /// # Errors
     /// What the system says.
     pub fn server(&self, key: &str, value: &str) -> Result<()> {
+        self.edit(|text| text.replacen("[server]\n", &format!("[server]\n{key} = {value}\n"), 1))
+    }
+
+    /// Changes the configuration's text.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn edit(&self, change: impl FnOnce(&str) -> String) -> Result<()> {
         let file = self.path().join("counterfoil.toml");
         let text = std::fs::read_to_string(&file)?;
-        let set = format!("[server]\n{key} = {value}\n");
-        Ok(std::fs::write(&file, text.replacen("[server]\n", &set, 1))?)
+        // In one go: a gateway may read it at this moment.
+        let new = self.path().join("counterfoil.toml.new");
+        std::fs::write(&new, change(&text))?;
+        Ok(std::fs::rename(new, file)?)
     }
 
     /// The folder.
@@ -352,7 +378,9 @@ impl Project {
             .current_dir(self.path())
             .env("NO_COLOR", "1")
             .env_remove("COUNTERFOIL_FAILPOINT")
-            .env_remove("RUST_LOG");
+            .env_remove("COUNTERFOIL_FAILPOINTS_IN")
+            .env_remove("RUST_LOG")
+            .envs(self.environment.iter().map(|(name, value)| (name, value)));
         Ok(command)
     }
 
@@ -399,8 +427,15 @@ impl Project {
         if let Some(name) = failpoint {
             command.env("COUNTERFOIL_FAILPOINT", name);
         }
+        if let Some(clock) = &self.clock {
+            clock.over(&mut command);
+        }
         let log = self.gateway_log();
         let mut process = Process::start(&mut command, &log)?;
+        if self.clock.is_some() {
+            let pid = process.pid();
+            process.leaves(Clock::left_by(pid));
+        }
         let ready = process.ready().context("the gateway")?;
         let url = ready["endpoint"].as_str().context("the gateway's endpoint")?.to_owned();
         let addr = address(&ready["endpoint"]).context("the gateway's address")?;

@@ -1,5 +1,6 @@
 //! What the tests need beside a Rust toolchain, by package name: a C compiler (the bundled SQLite), curl, Node.js 22
-//! or newer with the TypeScript client and the conformance suite, Python 3.10 or newer with the Python client, nginx.
+//! or newer with the TypeScript client and the conformance suite, Python 3.10 or newer with the Python client, nginx,
+//! libfaketime, PostgreSQL and NATS.
 //! What is there already is used; all else goes into `build/`, or by `apt-get` where the machine lacks the tool itself.
 
 use crate::steps::must;
@@ -26,6 +27,10 @@ fn own_node() -> PathBuf {
 pub fn clients() -> Result<()> {
     curl()?;
     languages()?;
+    faketime()?;
+    postgres()?;
+    nats()?;
+    nginx()?;
     crate::clients::install()
 }
 
@@ -165,24 +170,83 @@ fn nginx() -> Result<PathBuf> {
             return Ok(path.to_path_buf());
         }
     }
-    std::fs::create_dir_all(&folder)?;
-    let download = || must(Command::new("apt-get").args(["download", "-q", "nginx"]).current_dir(&folder));
-    if download().is_err() {
-        // The lists may be old or missing.
-        must(Command::new("apt-get").args(["update", "-q"]))?;
-        download().context("install nginx by hand (it need not run), then run this again")?;
-    }
-    for entry in std::fs::read_dir(&folder)? {
-        let file = entry?.path();
-        if file.extension().is_some_and(|e| e == "deb") {
-            must(Command::new("dpkg-deb").arg("--extract").arg(&file).arg(&folder))?;
-            std::fs::remove_file(&file)?;
-        }
-    }
+    debian("nginx", &folder).context("install nginx by hand (it need not run), then run this again")?;
     if !runs(&own) {
         apt(&["libcrypt1", "libpcre2-8-0", "libssl3", "zlib1g"])?;
     }
     if runs(&own) { Ok(own) } else { bail!("nginx does not run: install it by hand, then run this again") }
+}
+
+/// Debian's package of a name, unpacked into a folder.
+fn debian(package: &str, folder: &Path) -> Result<()> {
+    std::fs::create_dir_all(folder)?;
+    let download = || must(Command::new("apt-get").args(["download", "-q", package]).current_dir(folder));
+    if download().is_err() {
+        // The lists may be old or missing.
+        must(Command::new("apt-get").args(["update", "-q"]))?;
+        download()?;
+    }
+    for entry in std::fs::read_dir(folder)? {
+        let file = entry?.path();
+        if file.extension().is_some_and(|e| e == "deb") {
+            must(Command::new("dpkg-deb").arg("--extract").arg(&file).arg(folder))?;
+            std::fs::remove_file(&file)?;
+        }
+    }
+    Ok(())
+}
+
+/// The library under which a program's wall clock can be set, alone: the machine's, or Debian's in `build/`.
+fn faketime() -> Result<()> {
+    let folder = build_dir().join("faketime");
+    let there = |lib: &Path| {
+        let places = std::fs::read_dir(lib).into_iter().flatten().flatten();
+        places.map(|p| p.path().join("faketime/libfaketimeMT.so.1")).any(|library| library.is_file())
+    };
+    let own = folder.join("usr/lib");
+    if there(Path::new("/usr/lib")) || there(&own) {
+        return Ok(());
+    }
+    debian("libfaketime", &folder).context("install libfaketime by hand, then run this again")?;
+    if there(&own) {
+        Ok(())
+    } else {
+        bail!("Debian's libfaketime holds no library for programs with threads")
+    }
+}
+
+/// The database server of replicas, and the user that root runs it as: so not only unpacked. Debian's package starts a
+/// server of its own too, which the tests leave alone.
+fn postgres() -> Result<()> {
+    let named = std::env::var_os("COUNTERFOIL_PG_BIN").map(PathBuf::from);
+    let installed = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let mut folders = named.into_iter().chain(installed.map(|version| version.path().join("bin")));
+    if folders.any(|bin| bin.join("postgres").is_file())
+        || version(Path::new("pg_config"), "--version").is_some_and(|v| v.0 >= 14)
+    {
+        return Ok(());
+    }
+    apt(&["postgresql"])
+}
+
+/// The message server that the bus is tested with: the machine's, or Debian's in `build/`.
+pub fn nats() -> Result<()> {
+    let runs = |path: &Path| {
+        let mut c = Command::new(path);
+        c.arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        c.status().is_ok_and(|s| s.success())
+    };
+    let folder = build_dir().join("nats");
+    let own = folder.join("usr/sbin/nats-server");
+    if runs(&own) || runs(Path::new("nats-server")) {
+        return Ok(());
+    }
+    debian("nats-server", &folder).context("install nats-server by hand, then run this again")?;
+    if runs(&own) {
+        Ok(())
+    } else {
+        bail!("Debian's nats-server does not run: install it by hand, then run this again")
+    }
 }
 
 fn python() -> Result<()> {

@@ -5,6 +5,7 @@
 
 mod bench;
 mod clients;
+mod deploy;
 mod docs;
 mod fuzz;
 mod install;
@@ -38,7 +39,9 @@ enum Task {
     /// Kill the gateway at every point of its way, retry, and count
     #[command(disable_help_flag = true)]
     Torture {
-        /// Passed on: --rounds N, --seed S, --jobs N, --only N, --filter WORD, --json, --verbose, --self-check
+        /// Passed on: --rounds N, --seed S, --jobs N, --only N, --filter WORD, --json, --verbose, --self-check,
+        /// --store postgres, --replicas N, --ordeal NAME, --open N, --turns N, --minutes M,
+        /// --table, --each N, --check, --write
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
@@ -59,7 +62,12 @@ enum Task {
     /// Run the fuzz targets under libFuzzer
     Fuzz(fuzz::Options),
     /// Measure what a call costs, beside what others cost
-    Bench(bench::Args),
+    #[command(disable_help_flag = true)]
+    Bench {
+        /// Passed on: --json, --only FIGURE, --seconds N; `first` before them measures one read and one ledgered call
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
     /// Install the official clients, the conformance suite and nginx into build/ and nothing else
     Install,
 }
@@ -91,7 +99,7 @@ fn main() -> ExitCode {
         Task::Test { quick, only } => test(quick, only),
         Task::Torture { args } => torture(&args),
         Task::Simulate { args } => simulate::run(&args),
-        Task::Bench(args) => bench::run(&args),
+        Task::Bench { args } => bench::run(&args),
         Task::Conformance { args } => conformance(&args),
         Task::Fuzz(options) => fuzz::fuzz(&options),
         Task::Install => install::clients().and_then(|()| install::conformance()).map(|_| true),
@@ -119,6 +127,15 @@ fn programs() -> Result<()> {
     PROGRAMS.iter().try_for_each(|name| keep("debug", name).map(|_| ()))
 }
 
+/// Builds the control server, which the front page's table measures beside the gateway. Not in one go with the others:
+/// the simulator's package wants the ledger with switches that take its guards out.
+fn control() -> Result<()> {
+    let mut c = cargo();
+    c.args(["build", "--package", "counterfoil-sim", "--bin", "control", "--features", "control"]);
+    steps::must(locked(&mut c))?;
+    keep("debug", "control").map(|_| ())
+}
+
 fn program(name: &str) -> PathBuf {
     build_dir().join("bin/debug").join(name)
 }
@@ -133,6 +150,7 @@ fn stand(name: &str) -> Command {
 fn told(c: &mut Command) -> &mut Command {
     c.env("COUNTERFOIL_BIN", program("counterfoil"))
         .env("COUNTERFOIL_FIXTURE", program("fixture"))
+        .env("COUNTERFOIL_CONTROL", program("control"))
         .env("COUNTERFOIL_BUILD_DIR", build_dir())
 }
 
@@ -157,6 +175,7 @@ fn keep_as(profile: &str, built: &str, name: &str) -> Result<PathBuf> {
 fn torture(args: &[String]) -> Result<bool> {
     install::clients()?;
     programs()?;
+    control()?;
     Ok(stand("torture").args(args).status()?.success())
 }
 
@@ -196,19 +215,27 @@ fn test(quick: bool, only: Option<String>) -> Result<bool> {
         let mut c = cargo();
         c.args(["clippy", "--workspace", "--all-targets", "--features"]);
         c.arg(
-            "counterfoil-tests/e2e,counterfoil-tests/fixture,counterfoil-tests/rmcp-client,counterfoil-mcp/wire-log",
+            "counterfoil-tests/e2e,counterfoil-tests/fixture,counterfoil-tests/rmcp-client,counterfoil-mcp/wire-log,\
+             counterfoil-benches/servers,counterfoil-sim/control",
         );
         locked(&mut c).args(["--", "-D", "warnings"]);
         s.command(&mut c)
     });
+    let mut tested = false;
     steps.run("unit and integration tests", |s| {
+        tested = true;
         let mut c = cargo();
-        c.args(["test", "--workspace", "--features", "counterfoil-mcp/wire-log", "--no-fail-fast"]);
+        c.args(["test", "--workspace", "--no-fail-fast"]);
+        c.args(["--features", "counterfoil-mcp/wire-log,counterfoil-sim/control"]);
         c.env("COUNTERFOIL_SCHEDULES", simulate::schedules(quick));
         with_log(&mut c);
         s.counted(locked(&mut c))
     });
-    steps.run("build with failpoints", |_| programs());
+    steps.run("build with failpoints", |_| {
+        // The tests of its package have built it, in their own configuration.
+        let control = || if tested { keep("debug", "control").map(|_| ()) } else { control() };
+        programs().and_then(|()| control())
+    });
     steps.run("end to end", |s| {
         let mut c = cargo();
         c.args(["test", "--package", "counterfoil-tests", "--features", "e2e", "--no-fail-fast", "--tests"]);
@@ -228,11 +255,20 @@ fn test(quick: bool, only: Option<String>) -> Result<bool> {
     steps.run("torture: the harness sees a naive server's faults", |s| {
         counted(s, "torture", &["--self-check", "--seed", "7"])
     });
-    let rounds = if quick { "60" } else { "300" };
+    // So many have every fault with every class of provider.
+    let (rounds, replicated) = if quick { ("60", "40") } else { ("360", "300") };
     steps.run("torture", |s| counted(s, "torture", &["--rounds", rounds]));
+    steps.run("torture: replicas", |s| {
+        counted(s, "torture", &["--store", "postgres", "--replicas", "3", "--rounds", replicated])
+    });
+    steps.run("ordeals", |s| counted(s, "torture", &["--ordeal", "all", "--open", "2000"]));
+    steps.run("torture: the front page's table", |s| {
+        counted(s, "torture", &["--table", "--check", "--each", "1"])
+    });
     steps.run("conformance, direct", |s| counted(s, "conformance", &["--direct"]));
     steps.run("conformance, through nginx", |s| counted(s, "conformance", &["--proxy"]));
     steps.run("documents", |s| docs::check(s, &root(), &program("counterfoil")));
+    steps.run("deployment files", deploy::check);
     steps.run("messages fit the schemas", |s| {
         let log = wire_log().display().to_string();
         counted(s, "wire_check", &[&log])

@@ -37,6 +37,9 @@ struct Cli {
     /// Where its ledger is; a temporary folder if left out.
     #[arg(long)]
     data: Option<PathBuf>,
+    /// A configuration to start from.
+    #[arg(long)]
+    config: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -53,7 +56,14 @@ async fn main() -> Result<()> {
     let mut ends = [signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?];
     let own = tempfile::tempdir().context("a temporary folder")?;
     let data = cli.data.unwrap_or_else(|| own.path().join("data"));
-    let mut config = Config::native("fixture", &data);
+    let mut config = match &cli.config {
+        Some(file) => {
+            let mut config = Config::load(file)?;
+            config.set_data(&data);
+            config
+        }
+        None => Config::native("fixture", &data),
+    };
     config.set_listen(cli.listen)?;
     config.server.path = cli.path;
     config.server.eras = match cli.eras {

@@ -1,7 +1,7 @@
 //! A caller in one round: names its call in its style, speaks with its voice, retries as such a client would.
 
 use super::lane::{CLIENT_LIMIT, Lane};
-use super::plan::{Round, Style, Voice};
+use super::plan::{Fault, Round, Style, Voice};
 use crate::clients::{self, Pending};
 use crate::http::Connection;
 use crate::random::Random;
@@ -23,9 +23,12 @@ pub struct Actor {
     order: String,
     /// How often it called.
     pub tries: u32,
+    /// How long it waits for one answer.
+    pub patience: Duration,
     /// A key that an answer gave it.
     learned: Option<String>,
     random: Random,
+    begun: Instant,
     /// What it was told, for reports.
     pub story: Vec<String>,
 }
@@ -73,9 +76,18 @@ impl Actor {
             round: round.clone(),
             order,
             tries: 0,
+            patience: CLIENT_LIMIT,
             learned: None,
             random: round.random(seed ^ 0xac70),
+            begun: Instant::now(),
             story: Vec::new(),
+        }
+    }
+
+    /// Does what comes before the first try.
+    pub fn prepare(&mut self, lane: &Lane) {
+        if self.round.style == Style::MintedKey && self.learned.is_none() {
+            self.learned = self.mint(lane);
         }
     }
 
@@ -103,7 +115,7 @@ impl Actor {
                     Leave::After(d) => Some(d),
                     _ => None,
                 };
-                let order = lane.order(&url, abort);
+                let order = lane.order(&url, self.patience, abort);
                 let pending =
                     lane.worker(kind)?.begin_call(&order, &call.tool, &call.arguments, &call.meta)?;
                 Ok(Flight::Official(kind, pending))
@@ -128,12 +140,10 @@ impl Actor {
     /// Puts the key where the style has it.
     fn name(&mut self, lane: &Lane, call: &mut Call) -> Result<()> {
         if self.round.style == Style::RetryKey && self.tries > 1 && self.learned.is_none() {
-            self.learned =
-                look_up(lane, &format!("{}.refunds.{}", self.round.class.name(), self.round.style.method()));
+            let tool = format!("{}.refunds.{}", self.round.class.name(), self.round.style.method());
+            self.learned = look_up(lane, self.patience, &tool);
         }
-        if self.round.style == Style::MintedKey && self.learned.is_none() {
-            self.learned = self.mint(lane);
-        }
+        self.prepare(lane);
         let argument = match (self.round.style, &self.learned) {
             (Style::ProgramKey | Style::DerivedKey, _) => None,
             (_, Some(learned)) => Some(learned.clone()),
@@ -161,7 +171,7 @@ impl Actor {
     fn mint(&mut self, lane: &Lane) -> Option<String> {
         let said =
             wire::call(lane.addr(), CLIENT_LIMIT, &Call::new(&self.round.tool(), self.arguments.clone()));
-        self.story.push(format!("asking for a key: {}", said.brief()));
+        self.tell(&format!("asking for a key: {}", said.brief()));
         match said {
             Said::Error { kind, error, .. } if kind == "key_required" => {
                 error["newKey"].as_str().map(str::to_owned)
@@ -172,10 +182,10 @@ impl Actor {
 
     fn raw(&self, lane: &Lane, call: Call, leave: Leave) -> Receiver<Said> {
         let (sender, receiver) = mpsc::channel();
-        let addr = lane.addr();
+        let (addr, patience) = (lane.addr(), self.patience);
         thread::spawn(move || {
             let said = match leave {
-                Leave::No => wire::call(addr, CLIENT_LIMIT, &call),
+                Leave::No => wire::call(addr, patience, &call),
                 Leave::After(d) => depart(addr, &call, |_| thread::sleep(d)),
                 Leave::Bytes(n) => depart(addr, &call, |c| {
                     c.read_some(n);
@@ -216,9 +226,30 @@ impl Actor {
         Ok(said)
     }
 
+    /// The answer, if it comes by then. A client that is still opening its connection has no limit of its own.
+    ///
+    /// # Errors
+    /// The worker is gone.
+    pub fn end_by(&mut self, lane: &mut Lane, flight: &Flight, until: Instant) -> Result<Said> {
+        let said = loop {
+            match self.poll(lane, flight)? {
+                Some(said) => break said,
+                None if Instant::now() > until => break Said::Lost("nothing, so far".into()),
+                None => thread::sleep(Duration::from_millis(2)),
+            }
+        };
+        self.note(&said);
+        Ok(said)
+    }
+
+    /// Adds a line to the story.
+    pub fn tell(&mut self, what: &str) {
+        self.story.push(format!("{:6.3} {what}", self.begun.elapsed().as_secs_f64()));
+    }
+
     /// Remembers an answer.
     pub fn note(&mut self, said: &Said) {
-        self.story.push(format!("try {}: {}", self.tries, said.brief()));
+        self.tell(&format!("try {}: {}", self.tries, said.brief()));
         if let Said::Error { kind, error, .. } = said
             && matches!(kind.as_str(), "twin" | "still_running")
             && let Some(key) = error["retryKey"].as_str()
@@ -244,6 +275,12 @@ impl Actor {
         let until = Instant::now() + PATIENCE;
         loop {
             let said = self.try_once(lane)?;
+            if let (Fault::Clock(..), Voice::Official(kind)) = (&self.round.fault, self.round.voice)
+                && said.brief().contains("this session does not exist")
+            {
+                // By the ledger's clock it may have been unused for a day. Its host starts anew.
+                lane.worker(kind)?.forget("lane")?;
+            }
             let pause = match &said {
                 Said::Result { .. } => return Ok(End::Result(said)),
                 Said::Error { kind, error, text } => match kind.as_str() {
@@ -286,9 +323,9 @@ fn depart(addr: std::net::SocketAddr, call: &Call, before: impl Fn(&mut Connecti
 
 /// What a caller does who lost an answer and asks first: the newest operation of this tool that is not one of
 /// before.
-fn look_up(lane: &Lane, tool: &str) -> Option<String> {
+fn look_up(lane: &Lane, patience: Duration, tool: &str) -> Option<String> {
     let Said::Result { value, .. } =
-        wire::call(lane.addr(), CLIENT_LIMIT, &Call::new("operation_status", json!({ "limit": 20 })))
+        wire::call(lane.addr(), patience, &Call::new("operation_status", json!({ "limit": 20 })))
     else {
         return None;
     };

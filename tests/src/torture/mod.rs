@@ -6,13 +6,16 @@
 //! counted: effects at the provider (twice, from different books), the answer's bytes over further replays, what the
 //! ledger still has open.
 //!
-//! A run is a seed and a number of rounds; `--only N` repeats one round of it.
+//! A run is a seed and a number of rounds; `--only N` repeats one round of it. What no single call shows is an
+//! [`ordeal`].
 
 pub mod actor;
 pub mod lane;
+pub mod ordeal;
 pub mod plan;
 pub mod report;
 pub mod round;
+pub mod table;
 
 pub use plan::{Against, Fault, Plan, Round, Style, Voice};
 pub use report::Report;
@@ -53,8 +56,24 @@ pub fn run(settings: &Settings) -> Result<Report> {
     let mut rounds = Plan::new(settings.seed, count, settings.against).rounds;
     rounds.retain(|r| settings.only.is_none_or(|n| r.number == n));
     rounds.retain(|r| settings.filter.as_ref().is_none_or(|f| r.words().iter().any(|w| w == f)));
+    let mut report = Report::new(settings.seed);
+    play(settings, rounds, &mut report)?;
+    finish(&mut report, settings, started);
+    Ok(report)
+}
+
+/// Closes a report: what must have been reached, and how long it took.
+fn finish(report: &mut Report, settings: &Settings, started: Instant) {
+    if settings.only.is_none() && settings.filter.is_none() {
+        report.check_reached(settings.against);
+    }
+    report.seconds = started.elapsed().as_secs_f64();
+}
+
+/// Plays rounds on as many lanes as there are jobs, and adds them to a report.
+fn play(settings: &Settings, mut rounds: Vec<Round>, report: &mut Report) -> Result<()> {
     rounds.reverse();
-    let report = Mutex::new(Report::new(settings.seed));
+    let report = Mutex::new(report);
     let queue = Mutex::new(rounds);
     let failed: Mutex<Option<anyhow::Error>> = Mutex::new(None);
     let lock = |m: &Mutex<Option<anyhow::Error>>| m.lock().unwrap_or_else(PoisonError::into_inner).is_some();
@@ -82,16 +101,8 @@ pub fn run(settings: &Settings) -> Result<Report> {
                         report.lock().unwrap_or_else(PoisonError::into_inner).add(&round, &played);
                         done.push((round, played.expected_effects));
                     }
-                    if let (Some(panic), Some((round, _))) = (lane.panic(), done.last()) {
-                        let violation =
-                            Violation { broken: Broken::Answer, what: panic, reproduction: lane.said() };
-                        report.lock().unwrap_or_else(PoisonError::into_inner).violation(round, violation);
-                    }
-                    // What came late counts as well.
-                    for (round, expected) in done {
-                        if let Some(late) = round::late(&lane, settings.seed, &round, expected)? {
-                            report.lock().unwrap_or_else(PoisonError::into_inner).violation(&round, late);
-                        }
+                    for (round, violation) in close(&lane, settings.seed, done)? {
+                        report.lock().unwrap_or_else(PoisonError::into_inner).violation(&round, violation);
                     }
                     Ok(())
                 };
@@ -101,13 +112,23 @@ pub fn run(settings: &Settings) -> Result<Report> {
             });
         }
     });
-    if let Some(e) = failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
-        return Err(e);
+    match failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        Some(e) => Err(e),
+        None => Ok(()),
     }
-    let mut report = report.into_inner().unwrap_or_else(PoisonError::into_inner);
-    if settings.only.is_none() && settings.filter.is_none() {
-        report.check_reached(settings.against);
+}
+
+/// Looks at a lane once more when all its rounds are over: what came late counts as well.
+fn close(lane: &Lane, seed: u64, done: Vec<(Round, u64)>) -> Result<Vec<(Round, Violation)>> {
+    let mut all = Vec::new();
+    if let (Some(panic), Some((round, _))) = (lane.panic(), done.last()) {
+        let violation = Violation { broken: Broken::Answer, what: panic, reproduction: lane.said() };
+        all.push((round.clone(), violation));
     }
-    report.seconds = started.elapsed().as_secs_f64();
-    Ok(report)
+    for (round, expected) in done {
+        if let Some(late) = round::late(lane, seed, &round, expected)? {
+            all.push((round, late));
+        }
+    }
+    Ok(all)
 }

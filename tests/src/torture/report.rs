@@ -79,6 +79,11 @@ pub struct Report {
     pub by_policy: BTreeMap<String, Figures>,
     /// By client.
     pub by_client: BTreeMap<String, Figures>,
+    /// How long after a replica's end its call was settled by another, in milliseconds: half of the times, and the
+    /// longest. None without replicas.
+    pub takeover_ms: Option<(u64, u64)>,
+    #[serde(skip)]
+    takeovers: Vec<u64>,
     /// How long it took.
     pub seconds: f64,
     /// What was broken, at full length.
@@ -103,6 +108,8 @@ impl Report {
             by_class: BTreeMap::new(),
             by_policy: BTreeMap::new(),
             by_client: BTreeMap::new(),
+            takeover_ms: None,
+            takeovers: Vec::new(),
             seconds: 0.0,
             violations: Vec::new(),
             fired: BTreeMap::new(),
@@ -131,6 +138,12 @@ impl Report {
         // A send that this machine was too slow for is in doubt before it comes to a point behind it.
         let excused = played.in_doubt && !round.class.is_exact();
         *self.fired.entry((round.fault.name(), round.class)).or_default() |= played.fired || excused;
+        if let Some(took) = played.takeover {
+            self.takeovers.push(u64::try_from(took.as_millis()).unwrap_or(u64::MAX));
+            self.takeovers.sort_unstable();
+            let all = &self.takeovers;
+            self.takeover_ms = all.last().map(|most| (all[all.len() / 2], *most));
+        }
         self.violations.extend(played.violations.iter().map(|v| (round.clone(), v.clone())));
     }
 
@@ -207,6 +220,12 @@ impl Report {
             out.push_str(&format!(
                 "\nnever reached, so nothing is shown about: {}\n",
                 self.not_reached.join(", ")
+            ));
+        }
+        if let Some((half, most)) = self.takeover_ms {
+            out.push_str(&format!(
+                "taken over {} times: half within {half} ms, all within {most} ms\n",
+                self.takeovers.len()
             ));
         }
         out.push_str(&format!("seed {}, {:.0} s\n", self.seed, self.seconds));
