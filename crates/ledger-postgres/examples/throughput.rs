@@ -1,0 +1,185 @@
+//! How many operations a second the store makes, closed loop, beside pgbench with the bare two statements on the same
+//! server, one commit each. `throughput [callers] [seconds] [replicas]`; the server is its own, with fsync on.
+//! `throughput grow [operations]`: HOT share and table sizes while operations come and go.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+#[allow(missing_docs, unused_macros)]
+#[path = "../../ledger-sqlite/tests/contract/mod.rs"]
+mod contract;
+
+use contract::{close, opening_at, received, step};
+use ledger::store::{Committed, SlotWrite, Store, Write};
+use ledger::words::{Millis, OperationId};
+use ledger::{DeliveryState, Env as _, Event, Operation, SystemEnv};
+use ledger_postgres::{Config, PgStore};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use temp_postgres::{Options, TempPostgres};
+
+/// Open, close (both waited for), delivery (not waited for).
+async fn life(s: &PgStore, n: u32) {
+    let now = s.now();
+    let name = OperationId::new(now, SystemEnv.random_u128());
+    let made = opening_at(name, "alice", Some(&name.to_string()), n, s.epoch(), now);
+    let write = Write::Create { operation: Box::new(made.0.clone()), slot: SlotWrite::Set, blobs: made.1 };
+    assert_eq!(s.write(write).await.unwrap(), Committed::Done);
+    let op = made.0;
+    let (next, mut w) = step(&op, received(&op), now, 1).unwrap();
+    let (next, closing) = step(&next, close(&next, false), now, 2).unwrap();
+    let next = Operation { version: op.version + 1, ..next };
+    if let (Write::Update { operation, blobs, .. }, Write::Update { blobs: more, .. }) = (&mut w, closing) {
+        **operation = next.clone();
+        blobs.extend(more);
+    }
+    assert_eq!(s.write(w).await.unwrap(), Committed::Done);
+    s.write_lazily(step(&next, Event::Deliver(DeliveryState::Written), now, 3).unwrap().1);
+}
+
+async fn stores(server: &TempPostgres, database: &str, replicas: usize) -> Vec<Arc<PgStore>> {
+    let mut all = Vec::new();
+    for _ in 0..replicas {
+        let config = Config::new(server.url(database), "test");
+        all.push(PgStore::open(config, Arc::new(SystemEnv), Arc::new(|why| panic!("{why}"))).await.unwrap());
+    }
+    all
+}
+
+async fn ours(stores: &[Arc<PgStore>], callers: usize, seconds: u64) -> (f64, Vec<Duration>) {
+    let stop = Arc::new(AtomicBool::new(false));
+    let begun = Instant::now();
+    let all: Vec<_> = (0..callers)
+        .map(|c| {
+            let (s, stop) = (stores[c % stores.len()].clone(), stop.clone());
+            tokio::spawn(async move {
+                let mut took = Vec::new();
+                while !stop.load(Ordering::Relaxed) {
+                    let begun = Instant::now();
+                    life(&s, u32::try_from(c).unwrap()).await;
+                    took.push(begun.elapsed());
+                }
+                took
+            })
+        })
+        .collect();
+    tokio::time::sleep(Duration::from_secs(seconds)).await;
+    stop.store(true, Ordering::Relaxed);
+    let mut took = Vec::new();
+    for caller in all {
+        took.extend(caller.await.unwrap());
+    }
+    let rate = took.len() as f64 / begun.elapsed().as_secs_f64();
+    took.sort_unstable();
+    (rate, took)
+}
+
+/// The same two statements, bare: one row of the same size inserted and updated, a commit each.
+fn pgbench(server: &TempPostgres, database: &str, callers: usize, seconds: u64) -> f64 {
+    server.sql(database, "CREATE TABLE IF NOT EXISTS bare (id bigserial PRIMARY KEY, k uuid UNIQUE, state smallint, record text, receipt text) WITH (fillfactor = 70)");
+    let script = server.data().parent().unwrap().join("bare.sql");
+    let record = "x".repeat(1300);
+    std::fs::write(&script, format!(
+        "INSERT INTO bare (k, state, record) VALUES (gen_random_uuid(), 1, '{record}') RETURNING id \\gset\nUPDATE bare SET state = 2, receipt = 'r' WHERE id = :id AND state = 1;\n"
+    )).unwrap();
+    let mut bench = server.program("pgbench");
+    bench.args([
+        "-n",
+        "-M",
+        "prepared",
+        "-U",
+        "postgres",
+        "-h",
+        "127.0.0.1",
+        "-p",
+        &server.port().to_string(),
+    ]);
+    bench
+        .args(["-c", &callers.to_string(), "-j", "2", "-T", &seconds.to_string(), "-f"])
+        .arg(&script)
+        .arg(database);
+    let done = bench.output().unwrap();
+    let said = String::from_utf8_lossy(&done.stdout).into_owned();
+    let tps = said.lines().find_map(|l| l.strip_prefix("tps = ")?.split(' ').next()?.parse().ok());
+    tps.unwrap_or_else(|| panic!("{said} {}", String::from_utf8_lossy(&done.stderr)))
+}
+
+async fn grow(server: &TempPostgres, database: &str, operations: u64) {
+    let all = stores(server, database, 1).await;
+    let (s, n) = (all[0].clone(), Arc::new(AtomicU64::new(0)));
+    let tables = "SELECT string_agg(format('%s %s MB, hot %s %%', relname, pg_total_relation_size(relid) >> 20, 100 * n_tup_hot_upd / greatest(n_tup_upd, 1)), '; ' ORDER BY relname)
+      FROM pg_stat_user_tables WHERE schemaname = 'counterfoil' AND relname IN ('op', 'attention', 'op_blob', 'op_key', 'slot', 'tally')";
+    let each = operations / 10;
+    for _ in 0..10 {
+        let begun = Instant::now();
+        let callers: Vec<_> = (0..64)
+            .map(|_| {
+                let (s, n) = (s.clone(), n.clone());
+                tokio::spawn(async move {
+                    loop {
+                        let mine = n.fetch_add(1, Ordering::Relaxed);
+                        life(&s, u32::try_from(mine % 1000).unwrap()).await;
+                        if mine % each == each - 1 || n.load(Ordering::Relaxed) % each > each - 64 {
+                            return;
+                        }
+                    }
+                })
+            })
+            .collect();
+        for c in callers {
+            c.await.unwrap();
+        }
+        s.flush().await.unwrap();
+        let made = begun.elapsed();
+        // All but the last tenth expires: as a retention that holds the number of records steady.
+        let pruning = Instant::now();
+        let later = s.now().plus(Millis(contract::WEEK)).plus(Millis(-(made.as_millis() as i64)));
+        let pruned = s.prune(later, Millis(0), usize::MAX).await.unwrap();
+        println!(
+            "{} made in {made:?}, {pruned} pruned in {:?}: {}",
+            n.load(Ordering::Relaxed),
+            pruning.elapsed(),
+            server.sql(database, tables)
+        );
+    }
+}
+
+#[tokio::main]
+async fn main() {
+    let settings =
+        [("shared_buffers", "512MB"), ("max_wal_size", "4GB")].map(|(a, b)| (a.to_owned(), b.to_owned()));
+    let mut settings = settings.to_vec();
+    // Further settings of the server: `name=value,name=value`.
+    let more = std::env::var("PG_SETTINGS").unwrap_or_default();
+    settings
+        .extend(more.split(',').filter_map(|s| s.split_once('=')).map(|(a, b)| (a.to_owned(), b.to_owned())));
+    let server = TempPostgres::start(Options { fsync: true, settings });
+    let database = server.database();
+    let mut args = std::env::args().skip(1);
+    let first = args.next();
+    let number = |a: Option<String>, or: u64| a.and_then(|a| a.parse().ok()).unwrap_or(or);
+    if first.as_deref() == Some("grow") {
+        return grow(&server, &database, number(args.next(), 100_000)).await;
+    }
+    let callers = usize::try_from(number(first, 64)).unwrap();
+    let (seconds, replicas) = (number(args.next(), 5), usize::try_from(number(args.next(), 1)).unwrap());
+    let all = stores(&server, &database, replicas).await;
+    ours(&all, callers, 1).await;
+    for round in 1..=2 {
+        let (rate, took) = ours(&all, callers, seconds).await;
+        let at = |q: usize| took[(took.len() - 1) * q / 100];
+        let stats = all[0].stats();
+        println!(
+            "round {round}: {rate:.0} operations/s at {callers} callers, {replicas} replicas (p50 {:?}, p99 {:?}); {:.1} writes a commit, {} us a commit",
+            at(50),
+            at(99),
+            stats.writes as f64 / stats.commits as f64,
+            stats.commit_us / stats.commits
+        );
+        if let Ok(to) = std::env::var("PG_LOG") {
+            std::fs::write(to, server.log()).unwrap();
+        }
+        let bare = pgbench(&server, &database, callers, seconds);
+        println!("round {round}: pgbench {bare:.0} pairs/s; ours {:.2} times", rate / bare);
+    }
+}

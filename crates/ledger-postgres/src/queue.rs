@@ -1,0 +1,203 @@
+//! The way to the writer: what waits to be written, in order, and how a batch is taken from it.
+//!
+//! Bounded: whoever waits for an answer holds one of a limited number of permits; lazy writes beyond a limit are dropped,
+//! as a crash would drop them. No two writes of one batch are about the same operation, key or slot: the later one waits
+//! for the next batch, and everything behind it that has to do with it too.
+
+use crate::link::lock;
+use crate::record::{Bits, Change};
+use ledger::store::{Committed, StoreError};
+use std::collections::{HashSet, VecDeque};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
+
+/// Writers that may wait at once; more wait for a permit.
+const WAITING: usize = 4096;
+/// Lazy writes that may wait.
+const LAZY: usize = 65_536;
+/// Writes in one transaction.
+const BATCH: usize = 512;
+/// Bytes after which a transaction takes no more writes.
+const BATCH_BYTES: usize = 8 << 20;
+/// How long a lazy write waits for others to ride with.
+const LAZY_FOR: Duration = Duration::from_millis(20);
+
+pub(crate) type Answered = Result<Committed, StoreError>;
+
+pub(crate) enum Work {
+    Write(Box<Change>),
+    /// Answered when everything before it is durable.
+    Flush,
+}
+
+pub(crate) struct Job {
+    pub work: Work,
+    /// Nobody waits for a lazy write.
+    pub answer: Option<oneshot::Sender<Answered>>,
+    _permit: Option<OwnedSemaphorePermit>,
+}
+
+impl Job {
+    pub fn answer(self, answer: Answered) {
+        if let Some(a) = self.answer {
+            // Whoever asked may have gone; the write stands all the same.
+            let _ = a.send(answer);
+        }
+    }
+}
+
+#[derive(Default)]
+struct Inner {
+    jobs: VecDeque<Job>,
+    urgent: usize,
+    lazy_since: Option<Instant>,
+    stopped: bool,
+    /// Operations, keys and slots of the batches that writers are at.
+    flying: HashSet<Bits>,
+    /// How many of them there are.
+    batches: usize,
+}
+
+pub(crate) struct Queue {
+    inner: Mutex<Inner>,
+    wake: Notify,
+    permits: Arc<Semaphore>,
+}
+
+/// Nothing is taken any more; the job was not begun.
+pub(crate) struct Stopped;
+
+impl Queue {
+    pub fn new() -> Queue {
+        Queue { inner: Mutex::default(), wake: Notify::new(), permits: Arc::new(Semaphore::new(WAITING)) }
+    }
+
+    /// Puts work in line and waits until it is done.
+    pub async fn ask(&self, work: Work) -> Result<Answered, Stopped> {
+        let permit = self.permits.clone().acquire_owned().await.map_err(|_| Stopped)?;
+        let (answer, answered) = oneshot::channel();
+        {
+            let mut q = lock(&self.inner);
+            if q.stopped {
+                return Err(Stopped);
+            }
+            q.jobs.push_back(Job { work, answer: Some(answer), _permit: Some(permit) });
+            q.urgent += 1;
+        }
+        self.wake.notify_one();
+        // A writer that goes without an answer was cut off in the middle of it.
+        Ok(answered.await.unwrap_or_else(|_| Err(StoreError::Uncertain("the writer stopped".into()))))
+    }
+
+    /// Puts a lazy write in line. Whether it was taken.
+    pub fn tell(&self, change: Change) -> bool {
+        let mut q = lock(&self.inner);
+        if q.stopped || q.jobs.len() - q.urgent >= LAZY {
+            return false;
+        }
+        q.jobs.push_back(Job { work: Work::Write(Box::new(change)), answer: None, _permit: None });
+        if q.lazy_since.is_none() {
+            q.lazy_since = Some(Instant::now());
+            drop(q);
+            self.wake.notify_one();
+        }
+        true
+    }
+
+    /// The next batch for a writer, as soon as anybody waits for it. Nothing once it was stopped and is empty. The writer
+    /// says by [`Queue::landed`] that it is done with it: until then no other batch has to do with the same things.
+    pub async fn next(&self) -> Option<Batch> {
+        loop {
+            let pause = {
+                let mut q = lock(&self.inner);
+                let lazy_until = q.lazy_since.map(|t| t + LAZY_FOR);
+                let due = q.urgent > 0 || q.jobs.len() >= BATCH || q.stopped;
+                if due || lazy_until.is_some_and(|t| t <= Instant::now()) {
+                    let batch = take(&mut q);
+                    if !batch.jobs.is_empty() {
+                        return Some(batch);
+                    }
+                    if q.stopped && q.jobs.is_empty() {
+                        return None;
+                    }
+                    // All that waits has to do with what another writer is at, who looks again when that is done.
+                    Duration::from_millis(50)
+                } else {
+                    lazy_until
+                        .map_or(Duration::from_secs(3600), |t| t.saturating_duration_since(Instant::now()))
+                }
+            };
+            let _ = tokio::time::timeout(pause, self.wake.notified()).await;
+        }
+    }
+
+    /// A batch is done.
+    pub fn landed(&self, bits: &[Bits]) {
+        let mut q = lock(&self.inner);
+        for b in bits {
+            q.flying.remove(b);
+        }
+        q.batches -= 1;
+    }
+
+    /// Takes nothing more; what waits is still done.
+    pub fn stop(&self) {
+        self.permits.close();
+        lock(&self.inner).stopped = true;
+        self.wake.notify_one();
+    }
+}
+
+/// What a writer takes at once.
+pub(crate) struct Batch {
+    pub jobs: Vec<Job>,
+    /// What they have to do with.
+    pub bits: Vec<Bits>,
+}
+
+fn take(q: &mut Inner) -> Batch {
+    let (mut jobs, mut bits, mut bytes, mut left) = (Vec::new(), Vec::new(), 0, VecDeque::new());
+    let mut busy: HashSet<Bits> = HashSet::new();
+    while jobs.len() < BATCH && bytes < BATCH_BYTES {
+        let Some(job) = q.jobs.pop_front() else { break };
+        let ready = match &job.work {
+            // Durable are all before it, so none may be left behind or be under way.
+            Work::Flush => left.is_empty() && q.batches == 0,
+            Work::Write(c) => {
+                let slot = matches!(c.kind, crate::record::Kind::Create(_)).then_some(c.row.slot);
+                let parts = [Some(c.row.id), slot, slot.and(c.row.key)];
+                // Whatever is left behind is busy as well: order is kept.
+                let mut clear = true;
+                for part in parts.into_iter().flatten() {
+                    clear &= busy.insert(part) && !q.flying.contains(&part);
+                }
+                if clear {
+                    bytes += c.bytes();
+                    bits.extend(parts.into_iter().flatten());
+                }
+                clear
+            }
+        };
+        if ready {
+            q.urgent -= usize::from(job.answer.is_some());
+            jobs.push(job);
+        } else {
+            left.push_back(job);
+            if left.len() >= BATCH {
+                break;
+            }
+        }
+    }
+    while let Some(job) = left.pop_back() {
+        q.jobs.push_front(job);
+    }
+    if q.jobs.len() == q.urgent {
+        q.lazy_since = None;
+    }
+    if !jobs.is_empty() {
+        q.flying.extend(&bits);
+        q.batches += 1;
+    }
+    Batch { jobs, bits }
+}

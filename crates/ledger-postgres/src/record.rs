@@ -1,0 +1,237 @@
+//! A record as a row: the columns that are searched, and back.
+
+use crate::MAX_PAYLOAD;
+use bytes::BytesMut;
+use ledger::operation::{DeliveryState, Execution, Operation};
+use ledger::store::{Attention, Blob, Counts, SlotWrite, StoreError, Write, key_hash_of, slot_hash_of};
+use ledger::words::{Epoch, OperationId};
+use std::sync::Arc;
+use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
+
+/// Stored numbers never change; the database's functions name 2, 4 and (delivery) 2.
+const EXECUTION: [(i16, &str); 7] = [
+    (1, "accepted"),
+    (2, "running"),
+    (3, "input_required"),
+    (4, "completed"),
+    (5, "failed"),
+    (6, "cancelled"),
+    (7, "in_doubt"),
+];
+const DELIVERY: [(i16, &str); 5] =
+    [(1, "not_ready"), (2, "ready"), (3, "undelivered"), (4, "written"), (5, "acknowledged")];
+
+/// The end of time: where what waits for a person has its place.
+const NEVER: i64 = i64::MAX;
+
+type Boxed = Box<dyn std::error::Error + Sync + Send>;
+
+/// 128 bits: an id or a hash, kept as uuid. Bytes sort as ids do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Bits(pub [u8; 16]);
+
+impl Bits {
+    pub fn id(id: OperationId) -> Bits {
+        Bits(id.0.to_be_bytes())
+    }
+    pub fn operation(self) -> OperationId {
+        OperationId(u128::from_be_bytes(self.0))
+    }
+}
+
+impl ToSql for Bits {
+    fn to_sql(&self, _: &Type, out: &mut BytesMut) -> Result<IsNull, Boxed> {
+        out.extend_from_slice(&self.0);
+        Ok(IsNull::No)
+    }
+    fn accepts(ty: &Type) -> bool {
+        *ty == Type::UUID
+    }
+    to_sql_checked!();
+}
+
+impl<'a> FromSql<'a> for Bits {
+    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Bits, Boxed> {
+        Ok(Bits(raw.try_into()?))
+    }
+    fn accepts(ty: &Type) -> bool {
+        *ty == Type::UUID
+    }
+}
+
+fn execution_number(e: &Execution) -> i16 {
+    match e {
+        Execution::Accepted => 1,
+        Execution::Running => 2,
+        Execution::InputRequired { .. } => 3,
+        Execution::Completed => 4,
+        Execution::Failed { .. } => 5,
+        Execution::Cancelled { .. } => 6,
+        Execution::InDoubt { .. } => 7,
+    }
+}
+
+fn delivery_number(d: DeliveryState) -> i16 {
+    match d {
+        DeliveryState::NotReady => 1,
+        DeliveryState::Ready => 2,
+        DeliveryState::Undelivered => 3,
+        DeliveryState::Written => 4,
+        DeliveryState::Acknowledged => 5,
+    }
+}
+
+/// The stored number of an execution word.
+pub(crate) fn execution_of_word(word: &str) -> Option<i16> {
+    EXECUTION.iter().find(|(_, w)| *w == word).map(|(c, _)| *c)
+}
+
+/// The stored number of a delivery word.
+pub(crate) fn delivery_of_word(word: &str) -> Option<i16> {
+    DELIVERY.iter().find(|(_, w)| *w == word).map(|(c, _)| *c)
+}
+
+/// Sums of states from how many records have each code.
+pub(crate) fn counts(codes: impl Iterator<Item = (i16, i64)>) -> Counts {
+    let mut all = Counts::default();
+    for (code, n) in codes.filter(|(_, n)| *n > 0) {
+        let word =
+            |words: &[(i16, &str)], c| words.iter().find(|(n, _)| *n == c).map(|(_, w)| (*w).to_owned());
+        if let (Some(e), Some(d)) = (word(&EXECUTION, code / 8), word(&DELIVERY, code % 8)) {
+            *all.execution.entry(e).or_default() += n.unsigned_abs();
+            *all.delivery.entry(d).or_default() += n.unsigned_abs();
+        }
+    }
+    all
+}
+
+/// The columns of a record.
+pub(crate) struct Row {
+    pub id: Bits,
+    pub key: Option<Bits>,
+    pub slot: Bits,
+    pub principal: Arc<str>,
+    pub tool: Arc<str>,
+    pub code: i16,
+    pub version: i64,
+    pub owner: i64,
+    pub caller: i64,
+    pub attention: Option<i64>,
+    /// Its place among what wants attention or waits for a person.
+    pub low: Option<i64>,
+    pub prune_after: i64,
+    pub expires_at: Option<i64>,
+    pub record: String,
+}
+
+/// A write, ready for the writer: hashes and JSON are made by whoever asks for it, on its own thread.
+pub(crate) struct Change {
+    pub row: Row,
+    pub kind: Kind,
+    pub blobs: Vec<Blob>,
+    /// The boot that asks for it: it is made under no other.
+    pub by: Epoch,
+}
+
+#[derive(Clone, Copy)]
+pub(crate) enum Kind {
+    Create(SlotWrite),
+    Update { stamp: i64 },
+}
+
+impl Change {
+    pub fn new(write: Write, attention: Attention, by: Epoch) -> Result<Change, StoreError> {
+        let (op, blobs, kind) = match write {
+            Write::Create { operation, slot, blobs } => (operation, blobs, Kind::Create(slot)),
+            Write::Update { operation, stamp, blobs } => {
+                (operation, blobs, Kind::Update { stamp: stamp.cast_signed() })
+            }
+        };
+        let record = serde_json::to_string(&op)
+            .map_err(|_| StoreError::Unavailable(format!("the record of {} has no JSON form", op.id)))?;
+        if record.len() > MAX_PAYLOAD || blobs.iter().any(|b| b.data.len() > MAX_PAYLOAD) {
+            let limit = MAX_PAYLOAD >> 20;
+            return Err(StoreError::Unavailable(format!(
+                "a payload of {} is larger than {limit} MiB; make it smaller",
+                op.id
+            )));
+        }
+        if op.scope.principal.contains('\0') || op.scope.tool.contains('\0') {
+            return Err(StoreError::Unavailable(format!("a name of {} has a zero character", op.id)));
+        }
+        let wants = op.attention(attention.grace, attention.alert_after).map(|t| t.0);
+        let (e, d) = (execution_number(&op.execution), delivery_number(op.delivery.state));
+        let waits = e == 3 || e == 7 || d == 3;
+        let row = Row {
+            id: Bits::id(op.id),
+            key: key_hash_of(&op).map(|k| Bits(k.0)),
+            slot: Bits(slot_hash_of(&op).0),
+            code: e * 8 + d,
+            version: op.version.cast_signed(),
+            owner: op.owner.0.cast_signed(),
+            caller: op.caller.epoch.0.cast_signed(),
+            attention: wants,
+            low: wants.or(waits.then_some(NEVER)),
+            prune_after: op.created_at.plus(op.policy.retention).0,
+            expires_at: op.expires_at().map(|t| t.0),
+            principal: op.scope.principal.clone(),
+            tool: op.scope.tool.clone(),
+            record,
+        };
+        Ok(Change { row, kind, blobs, by })
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.row.record.len() + self.blobs.iter().map(|b| b.data.len()).sum::<usize>()
+    }
+}
+
+/// A record from its columns. `None`: it is damaged.
+pub(crate) fn decode(id: Bits, version: i64, record: &str) -> Option<Operation> {
+    let mut op: Operation = serde_json::from_str(record).ok()?;
+    op.version = version.cast_unsigned();
+    (op.id == id.operation()).then_some(op)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_word_has_its_number() {
+        assert_eq!(EXECUTION.map(|(_, w)| w), Execution::WORDS);
+        assert_eq!(DELIVERY.map(|(_, w)| w), DeliveryState::WORDS);
+        let all = [
+            DeliveryState::NotReady,
+            DeliveryState::Ready,
+            DeliveryState::Undelivered,
+            DeliveryState::Written,
+            DeliveryState::Acknowledged,
+        ];
+        for d in all {
+            assert_eq!(delivery_of_word(d.word()), Some(delivery_number(d)));
+        }
+        let why = String::new();
+        for e in [
+            Execution::Accepted,
+            Execution::Running,
+            Execution::InputRequired { question: why.clone() },
+            Execution::Completed,
+            Execution::Failed { reason: why.clone() },
+            Execution::Cancelled { explicit: true },
+            Execution::InDoubt { reason: why, since: ledger::Time(0) },
+        ] {
+            assert_eq!(execution_of_word(e.word()), Some(execution_number(&e)));
+        }
+    }
+
+    #[test]
+    fn sums() {
+        let c = counts([(34, 2), (35, 1), (17, 0), (0, 77)].into_iter());
+        assert_eq!(c.execution.into_iter().collect::<Vec<_>>(), [("completed".to_owned(), 3)]);
+        assert_eq!(
+            c.delivery.into_iter().collect::<Vec<_>>(),
+            [("ready".to_owned(), 2), ("undelivered".to_owned(), 1)]
+        );
+    }
+}

@@ -1,0 +1,279 @@
+//! Tables and functions, their versions, and how a boot begins.
+
+use crate::clock::{Reading, elapsed};
+use crate::link::Conn;
+use crate::{Config, FAILOVER_WITHIN, Failover, OpenError};
+use ledger::Env;
+use ledger::keys::Secret;
+use ledger::store::Identity;
+use ledger::words::{Epoch, Time};
+use tokio_postgres::Client;
+
+/// Each entry lifts the schema by one. Entries never change once released, and none takes away what a program of the
+/// version before needs: both work on it while replicas are replaced one by one.
+const MIGRATIONS: [&str; 1] = [concat!(
+    include_str!("../sql/0001.sql"),
+    include_str!("../sql/write.sql"),
+    include_str!("../sql/tend.sql")
+)];
+
+/// The newest schema this program knows.
+pub(crate) const LATEST: u32 = MIGRATIONS.len() as u32;
+
+/// Refuses a server that can't hold a ledger.
+async fn fit(client: &Client) -> Result<(), OpenError> {
+    let row = client
+        .query_one(
+            "SELECT current_setting('server_version_num')::int, current_setting('server_encoding'), pg_is_in_recovery(),
+               current_setting('server_version')",
+            &[],
+        )
+        .await?;
+    if row.get::<_, i32>(0) < 140_000 {
+        let version: String = row.get(3);
+        return Err(OpenError::Unfit(format!(
+            "the server is PostgreSQL {version}, and a ledger needs 14 or newer"
+        )));
+    }
+    let encoding: String = row.get(1);
+    if encoding != "UTF8" {
+        return Err(OpenError::Unfit(format!(
+            "the database's encoding is {encoding}; make one with encoding UTF8"
+        )));
+    }
+    if row.get(2) {
+        return Err(OpenError::Unfit(
+            "the server is a standby, which can't be written to; give the primary's address".into(),
+        ));
+    }
+    Ok(())
+}
+
+/// Brings the tables up to date. Several replicas may do so at once: one after the other, under a lock.
+pub(crate) async fn migrate(
+    client: &Client,
+    schema: &str,
+    config: &Config,
+    env: &dyn Env,
+) -> Result<(), OpenError> {
+    fit(client).await?;
+    let lock = format!("counterfoil.migrate.{}", config.schema);
+    client.batch_execute("SET lock_timeout = '60s'").await?;
+    client.query("SELECT pg_advisory_lock(hashtextextended($1, 0))", &[&lock]).await?;
+    let done = migrate_locked(client, schema, config, env).await;
+    client.query("SELECT pg_advisory_unlock(hashtextextended($1, 0))", &[&lock]).await?;
+    done
+}
+
+async fn migrate_locked(
+    client: &Client,
+    schema: &str,
+    config: &Config,
+    env: &dyn Env,
+) -> Result<(), OpenError> {
+    let row = client
+        .query_one(
+            "SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1),
+               EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relname = 'migration'),
+               EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1)",
+            &[&config.schema],
+        )
+        .await?;
+    let (there, ours, used): (bool, bool, bool) = (row.get(0), row.get(1), row.get(2));
+    if used && !ours {
+        return Err(OpenError::NotALedger);
+    }
+    if !ours && !config.make {
+        return Err(OpenError::Missing);
+    }
+    if !there {
+        client.batch_execute(&format!("CREATE SCHEMA {schema}")).await?;
+    }
+    if !ours {
+        client
+            .batch_execute(
+                "CREATE TABLE migration (version integer PRIMARY KEY, at timestamptz NOT NULL DEFAULT now())",
+            )
+            .await?;
+    }
+    let found: i32 = client.query_one("SELECT coalesce(max(version), 0) FROM migration", &[]).await?.get(0);
+    let found = u32::try_from(found).map_err(|_| OpenError::NotALedger)?;
+    if found > LATEST {
+        return Err(OpenError::Newer { found, known: LATEST });
+    }
+    for (version, sql) in (1_u32..).zip(MIGRATIONS).skip(found as usize) {
+        let step = format!("BEGIN; {sql}; INSERT INTO migration (version) VALUES ({version}); COMMIT");
+        if let Err(e) = client.batch_execute(&step).await {
+            let _ = client.batch_execute("ROLLBACK").await;
+            return Err(e.into());
+        }
+    }
+    let mut secret = [0; 32];
+    env.random(&mut secret);
+    client
+        .execute(
+            "INSERT INTO meta (one, name, secret, created_at, high_water, shift) SELECT 1, $1, $2, c, c, 0
+             FROM (SELECT ledger_clock() AS c) n ON CONFLICT (one) DO NOTHING",
+            &[&config.name, &secret.as_slice()],
+        )
+        .await?;
+    Ok(())
+}
+
+/// What a boot begins with.
+pub(crate) struct Begun {
+    pub epoch: Epoch,
+    pub identity: Identity,
+    pub reading: Reading,
+    pub shift: i64,
+    pub step: Option<Time>,
+    pub high_water: Time,
+    pub held: Option<String>,
+}
+
+/// This cluster's number and timeline; a server that does not tell leaves them out.
+pub(crate) const ORIGIN: &str = "SELECT (SELECT system_identifier::text FROM pg_control_system()), ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::bigint";
+
+/// Why a ledger that was used on one timeline and is found on another is held; `unused` for how long it was not, in
+/// milliseconds.
+pub(crate) fn timeline_changed(
+    config: &Config,
+    known: Option<i64>,
+    here: Option<i64>,
+    unused: i64,
+) -> Option<String> {
+    let (known, here) = (known?, here?);
+    if known == here || (config.failover == Failover::Synchronous && unused <= FAILOVER_WITHIN.0) {
+        return None;
+    }
+    Some(format!(
+        "the server's timeline changed from {known} to {here}: a standby was promoted, or a backup put back"
+    ))
+}
+
+/// Why a ledger found in this cluster on this timeline is held.
+fn suspicion(
+    config: &Config,
+    known: (Option<String>, Option<i64>),
+    here: (&Option<String>, Option<i64>),
+    unused: i64,
+) -> Option<String> {
+    if let (Some(known), Some(here)) = (&known.0, here.0)
+        && known != here
+    {
+        return Some("it was put into another cluster".to_owned());
+    }
+    timeline_changed(config, known.1, here.1, unused)
+}
+
+/// Registers a boot: its epoch, its lease, and whether the ledger is where it was.
+pub(crate) async fn begin(
+    conn: &Conn,
+    config: &Config,
+    instance: &str,
+    restored: bool,
+) -> Result<Begun, tokio_postgres::Error> {
+    let client = &conn.client;
+    let here = match client.query_one(ORIGIN, &[]).await {
+        Ok(row) => (row.get::<_, Option<String>>(0), row.get::<_, Option<i64>>(1)),
+        Err(e) if crate::is_definite(&e) => {
+            tracing::warn!(
+                "the server does not tell its cluster and timeline, so a restored ledger is not noticed: {}",
+                crate::describe(&e)
+            );
+            (None, None)
+        }
+        Err(e) => return Err(e),
+    };
+    client.batch_execute("BEGIN").await?;
+    let done = begin_inside(client, config, instance, restored, here).await;
+    client.batch_execute(if done.is_ok() { "COMMIT" } else { "ROLLBACK" }).await?;
+    done
+}
+
+async fn begin_inside(
+    client: &Client,
+    config: &Config,
+    instance: &str,
+    restored: bool,
+    here: (Option<String>, Option<i64>),
+) -> Result<Begun, tokio_postgres::Error> {
+    // The lock first: what is read of the clock must not have waited.
+    let meta = client
+        .query_one("SELECT name, secret, high_water, shift, clock_step, system_identifier, timeline, held FROM meta FOR UPDATE", &[])
+        .await?;
+    let sent = elapsed();
+    let clock: i64 = client.query_one("SELECT ledger_clock()", &[]).await?.get(0);
+    let reading = Reading { sent, arrived: elapsed(), clock };
+    let (high_water, mut shift): (i64, i64) = (meta.get(2), meta.get(3));
+    let mut step: Option<i64> = meta.get(4);
+    let ahead = clock + shift - high_water;
+    if ahead < -config.clock_margin.0 {
+        tracing::warn!(
+            "the database's clock is behind the ledger's time: replays of open intents are over, their quarantines begin now"
+        );
+        shift -= ahead;
+        step = step.max(Some(high_water));
+    }
+    let known = (meta.get::<_, Option<String>>(5), meta.get::<_, Option<i64>>(6));
+    let mut held: Option<String> = meta.get(7);
+    if held.is_none() {
+        held = suspicion(config, known, (&here.0, here.1), ahead)
+            .or_else(|| restored.then(|| "it was said to be restored".to_owned()));
+    }
+    client
+        .execute(
+            "UPDATE meta SET high_water = greatest(high_water, $1), shift = $2, clock_step = $3, held = $4,
+               system_identifier = coalesce($5, system_identifier), timeline = coalesce($6, timeline)",
+            &[&(clock + shift), &shift, &step, &held, &here.0, &here.1],
+        )
+        .await?;
+    let d = &config.description;
+    let epoch: i64 = client
+        .query_one(
+            "INSERT INTO replica (epoch, instance, started_at, lease_ms, lease_until, beats, skew_ms, server_name, version, fingerprint, listen)
+             VALUES (nextval('replica_epoch'), $1, $2, $3, ledger_clock() + $3, 0, 0, $4, $5, $6, $7) RETURNING epoch",
+            &[&instance, &(clock + shift), &config.lease.0, &d.server_name, &d.version, &d.fingerprint, &d.listen],
+        )
+        .await?
+        .get(0);
+    let secret: Vec<u8> = meta.get(1);
+    Ok(Begun {
+        epoch: Epoch(epoch.cast_unsigned()),
+        identity: Identity { name: meta.get(0), secret: Secret(secret.try_into().unwrap_or_default()) },
+        reading,
+        shift,
+        step: step.map(Time),
+        high_water: Time(high_water),
+        held,
+    })
+}
+
+/// Ends what came before under the same name, and (`reap`) whose lease has lapsed.
+pub(crate) async fn succeed(
+    conn: &Conn,
+    epoch: Epoch,
+    instance: &str,
+    now: Time,
+) -> Result<(), tokio_postgres::Error> {
+    let mine = epoch.0.cast_signed();
+    conn.client
+        .query(
+            "SELECT end_replica_1(epoch, $3) FROM (SELECT epoch FROM replica WHERE instance = $1 AND epoch < $2 AND ended_at IS NULL ORDER BY epoch) r",
+            &[&instance, &mine, &now.0],
+        )
+        .await?;
+    conn.client.query("SELECT reap_1($1, $2)", &[&mine, &now.0]).await?;
+    // The counts of boots that are long over become one.
+    conn.client
+        .execute(
+            "WITH old AS (DELETE FROM tally t WHERE t.epoch <> 0 AND t.epoch < $1
+               AND NOT EXISTS (SELECT 1 FROM replica r WHERE r.epoch = t.epoch AND (r.ended_at IS NULL OR r.ended_at > ledger_clock() - 3600000))
+               RETURNING t.code, t.n)
+             INSERT INTO tally (epoch, lane, code, n) SELECT 0, 0, code, sum(n) FROM old WHERE code <> 0 GROUP BY code ORDER BY code
+             ON CONFLICT (epoch, lane, code) DO UPDATE SET n = tally.n + excluded.n",
+            &[&mine],
+        )
+        .await?;
+    Ok(())
+}
