@@ -3,18 +3,44 @@
 use crate::config::ConfigError;
 use std::net::SocketAddr;
 
+/// What a second process on an SQLite ledger is told.
+const REPLICAS: &str =
+    ". A ledger on SQLite has one process; for several replicas put it into PostgreSQL ([ledger] url = \"postgres://…\")";
+
+fn more(e: &ledger_sqlite::OpenError) -> &'static str {
+    if matches!(e, ledger_sqlite::OpenError::Locked { .. }) { REPLICAS } else { "" }
+}
+
 /// Why a gateway can't be started, or stopped. Each says what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The configuration, a manifest, or what they name together.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// The ledger can't be opened.
-    #[error(transparent)]
+    /// The ledger can't be opened. A second process on an SQLite ledger is told how there can be more.
+    #[error("{0}{more}", more = more(.0))]
     Open(#[from] ledger_sqlite::OpenError),
+    /// The ledger in PostgreSQL can't be opened.
+    #[error(transparent)]
+    OpenPostgres(#[from] ledger_postgres::OpenError),
+    /// Another process has the data directory.
+    #[error(
+        "the directory {} is in use by {}; nothing was changed. Give each replica on one machine its own, with --data or [ledger] data",
+        .directory.display(),
+        .holder.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"))
+    )]
+    Directory {
+        /// The directory.
+        directory: std::path::PathBuf,
+        /// Whose it is, if the lock says so.
+        holder: Option<u32>,
+    },
     /// The ledger can't be read or written.
     #[error(transparent)]
     Store(#[from] ledger::StoreError),
+    /// The bus can't be used.
+    #[error("{0}")]
+    Bus(String),
     /// The sandbox provider can't be started.
     #[error(transparent)]
     Sandbox(#[from] sandbox::Error),
@@ -61,10 +87,15 @@ impl Error {
     pub fn is_configuration(&self) -> bool {
         use ledger_sqlite::OpenError;
         match self {
-            Error::Config(_) | Error::Endpoint(_) | Error::Refused(_) => true,
+            Error::Config(_) | Error::Endpoint(_) | Error::Refused(_) | Error::Bus(_) => true,
+            Error::OpenPostgres(e) => !matches!(
+                e,
+                ledger_postgres::OpenError::Unreachable(_) | ledger_postgres::OpenError::Database(_)
+            ),
             Error::Open(e) => !matches!(e, OpenError::Locked { .. } | OpenError::Database(_)),
             Error::Sandbox(e) => matches!(e, sandbox::Error::NotLoopback(_) | sandbox::Error::Corrupt { .. }),
             Error::Store(_)
+            | Error::Directory { .. }
             | Error::Bind { .. }
             | Error::File { .. }
             | Error::Fatal(_)

@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use counterfoil::config::{At, Auth, Config, ConfigError, LegacySessions};
+use counterfoil::config::{At, Auth, BusConfig, Config, ConfigError, LegacySessions};
 use counterfoil::run::{Core, Use};
 use ledger::{Millis, Strategy, Unkeyed};
 use mcp::Eras;
@@ -46,6 +46,8 @@ eras = "modern"
 eras_by_host = { "MCP.internal" = "legacy", "mcp.example.com" = "modern", "[::1]" = "both" }
 legacy_sessions = "always"
 legacy_session_idle = "12h"
+shutdown_delay = "3s"
+shutdown_limit = "20s"
 [ledger]
 url = "sqlite:data/ledger.db"
 lease = "5s"
@@ -93,7 +95,8 @@ fn a_whole_file_is_taken_as_it_is_written() {
     assert!(c.server.serves_legacy());
     assert_eq!(c.server.legacy_sessions, LegacySessions::Always);
     assert_eq!(c.server.legacy_session_idle, Millis(12 * 3_600_000));
-    assert_eq!(c.ledger.path, Path::new("data/ledger.db"));
+    assert_eq!((c.server.shutdown_delay, c.server.shutdown_limit), (Millis(3000), Millis(20_000)));
+    assert_eq!(c.ledger.file(), Some(Path::new("data/ledger.db")));
     assert_eq!((c.ledger.lease, c.ledger.retention), (Millis(5000), Millis(30 * 86_400_000)));
     assert_eq!(c.auth, Auth::ApiKey);
     assert_eq!(c.lists_ttl, Millis(0));
@@ -102,7 +105,7 @@ fn a_whole_file_is_taken_as_it_is_written() {
     let t = &c.tools[0];
     assert_eq!(t.id, "payments.refunds.create");
     assert_eq!(t.recovery.as_ref().unwrap().value, Strategy::Lookup);
-    assert_eq!(t.recovery.as_ref().unwrap().at, At::Line(35, 12));
+    assert_eq!(t.recovery.as_ref().unwrap().at, At::Line(37, 12));
     assert_eq!(t.key_from.as_ref().unwrap().value, ["order_id", "line"]);
     assert_eq!(t.timeout.as_ref().unwrap().value, Millis(10_000));
     assert!(c.sandbox.is_none());
@@ -113,11 +116,13 @@ fn defaults_are_those_of_the_reference() {
     let c = parse("").unwrap();
     assert_eq!(c.server.listen.to_string(), "127.0.0.1:8600");
     assert_eq!((c.server.path.as_str(), c.server.max_body), ("/mcp", 4 << 20));
-    assert_eq!(c.ledger.path, Path::new(".counterfoil/ledger.db"));
+    assert_eq!(c.ledger.file(), Some(Path::new(".counterfoil/ledger.db")));
     assert_eq!((c.ledger.lease, c.ledger.retention), (Millis(15_000), Millis(7 * 86_400_000)));
     assert_eq!((c.server.eras, c.server.eras_by_host.len()), (Eras::Both, 0));
     assert_eq!(c.server.legacy_sessions, LegacySessions::Auto);
     assert_eq!(c.server.legacy_session_idle, Millis(24 * 3_600_000));
+    assert_eq!((c.server.shutdown_delay, c.server.shutdown_limit), (Millis(0), Millis(30_000)));
+    assert_eq!((&c.bus, c.ledger.postgres()), (&BusConfig::Auto, None));
     assert_eq!((c.auth, c.lists_ttl, c.sandbox), (Auth::None, Millis(300_000), None));
     // Without a file it is the same, with the sandbox provider.
     let mut none = Config::sandbox_with_environment(NO_ENV).unwrap();
@@ -132,8 +137,76 @@ fn defaults_are_those_of_the_reference() {
 fn relative_paths_start_from_the_file() {
     let text = "[[integration]]\nname = \"a\"\nmanifest = \"i/a.toml\"\n";
     let c = Config::parse(Path::new("/etc/cf/counterfoil.toml"), text, NO_ENV).unwrap();
-    assert_eq!(c.ledger.path, Path::new("/etc/cf/.counterfoil/ledger.db"));
+    assert_eq!(c.ledger.file(), Some(Path::new("/etc/cf/.counterfoil/ledger.db")));
     assert_eq!(c.integrations[0].manifest, Path::new("/etc/cf/i/a.toml"));
+}
+
+/// A ledger that replicas share.
+const POSTGRES: &str = r#"
+[ledger]
+url = "postgres://cf@db.example:5433/cf?sslmode=verify-full"
+data = "run"
+schema = "cf_1"
+replica = "cf-0"
+failover = "synchronous"
+lease = "3s"
+[bus]
+url = "nats://nats.example:4222"
+"#;
+
+#[test]
+fn a_ledger_in_postgresql() {
+    let c = parse(POSTGRES).unwrap();
+    let p = c.ledger.postgres().unwrap();
+    assert_eq!(p.url.expose(), "postgres://cf@db.example:5433/cf?sslmode=verify-full");
+    assert_eq!(p.url.shown(), "postgres://db.example:5433/cf");
+    assert_eq!((p.schema.as_str(), p.replica.as_deref()), ("cf_1", Some("cf-0")));
+    assert!(p.synchronous_standby);
+    assert_eq!((c.ledger.directory(), c.ledger.file()), (Path::new("run"), None));
+    assert_eq!(c.ledger.lease, Millis(3000));
+    let BusConfig::Nats(nats) = &c.bus else { panic!("{:?}", c.bus) };
+    assert_eq!(nats.expose(), "nats://nats.example:4222");
+    // A balancer is given time to notice, where others can take the calls.
+    assert_eq!(c.server.shutdown_delay, Millis(5000));
+
+    let mut c = parse("[ledger]\nurl = \"postgresql://h/db\"\n").unwrap();
+    let p = c.ledger.postgres().unwrap();
+    assert_eq!((p.schema.as_str(), p.replica.as_deref(), p.synchronous_standby), ("counterfoil", None, false));
+    assert_eq!((c.ledger.directory(), &c.bus), (Path::new(".counterfoil"), &BusConfig::Auto));
+    c.set_data("elsewhere".as_ref());
+    assert_eq!(c.ledger.directory(), Path::new("elsewhere"));
+}
+
+#[test]
+fn a_databases_password_is_named_and_never_shown() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("pw"), "hunter2 @/%\n").unwrap();
+    let file = dir.path().join("c.toml");
+    let url = "postgres://cf:hunter2%20%40%2F%25@db/cf";
+    let read = |text: &str| Config::parse(&file, text, [("PW", "hunter2 @/%"), ("URL", url)]);
+    for text in [
+        "[ledger]\nurl = \"${env:URL}\"\n",
+        "[ledger]\nurl = \"postgres://cf@db/cf\"\npassword = \"${env:PW}\"\n",
+        "[ledger]\nurl = \"postgres://cf@db/cf\"\npassword = \"${file:pw}\"\n",
+    ] {
+        let c = read(text).unwrap();
+        assert_eq!(c.ledger.postgres().unwrap().url.expose(), url, "{text}");
+        assert!(!format!("{c:?}").contains("hunter2"));
+    }
+    let both = read("[ledger]\nurl = \"${env:URL}\"\npassword = \"${env:PW}\"\n").unwrap_err().to_string();
+    assert!(both.contains("c.toml:3:12: password: the url has one already"), "{both}");
+    let socket = read("[ledger]\nurl = \"postgresql:///cf?host=/run/pg\"\npassword = \"${env:PW}\"\n");
+    let socket = socket.unwrap().ledger.postgres().unwrap().url.expose().to_owned();
+    assert_eq!(socket, "postgresql:///cf?host=/run/pg&password=hunter2%20%40%2F%25");
+    // In the environment it is where it belongs; in messages it isn't.
+    let over = |text: &str, value: &str| {
+        Config::parse(&file, text, [("COUNTERFOIL__LEDGER__URL", value)]).map_err(|e| e.to_string())
+    };
+    assert_eq!(over("", url).unwrap().ledger.postgres().unwrap().url.expose(), url);
+    for bad in ["postgres://cf:hunter2@:1/cf", "postgres://cf:hunter2@db", "postgres://cf:hunter2@db:x/cf", "pg://cf:hunter2@db/cf"] {
+        let e = over("", bad).unwrap_err();
+        assert!(e.starts_with("environment variable COUNTERFOIL__LEDGER__URL: ") && !e.contains("hunter2"), "{e}");
+    }
 }
 
 /// File, place, a part of the message, and whether the schema alone refuses it too.
@@ -226,7 +299,27 @@ const BAD: &[(&str, &str, &str, bool)] = &[
     ("[ledger]\nretention = \"a week\"\n", "2:13", "is not a length of time", true),
     ("[ledger]\nretention = \"500d\"\n", "2:13", "outside 1m to 400d", false),
     ("[ledger]\nurl = \"sqlite::memory:\"\n", "2:7", "a ledger lives in a file", false),
-    ("[ledger]\nurl = \"mysql://x\"\n", "2:7", "must be \"sqlite:PATH\"", true),
+    ("[ledger]\nurl = \"mysql://x\"\n", "2:7", "must be \"sqlite:PATH\" or \"postgres://", true),
+    ("[ledger]\nurl = \"postgres://h\"\n", "2:7", "names no database", false),
+    ("[ledger]\nurl = \"postgres:///db\"\n", "2:7", "names no host", false),
+    ("[ledger]\nurl = \"postgres://h:x/db\"\n", "2:7", "not an address", false),
+    ("[ledger]\nurl = \"postgres://u:p@h/db\"\n", "2:7", "a password is not written into the file", false),
+    ("[ledger]\nurl = \"postgres://h/db?password=p\"\n", "2:7", "a password is not written", false),
+    ("[ledger]\nurl = \"postgres://u@h/db\"\npassword = \"p\"\n", "3:12", "a secret is named", true),
+    ("[ledger]\nurl = \"postgres://u@h/db\"\npassword = \"${env:NO}\"\n", "3:12", "NO is not set", false),
+    ("[ledger]\nurl = \"${env:NO}\"\n", "2:7", "the environment variable NO is not set", false),
+    ("[ledger]\nurl = \"postgres://h/db\"\nschema = \"A b\"\n", "3:10", "is not a plain schema name", true),
+    ("[ledger]\nurl = \"postgres://h/db\"\nreplica = \"a b\"\n", "3:11", "is not a name", true),
+    ("[ledger]\nurl = \"postgres://h/db\"\nfailover = \"yes\"\n", "3:12", "is unknown", true),
+    ("[ledger]\ndata = \"x\"\n", "2:1", "data is for a ledger in PostgreSQL", false),
+    ("[ledger]\nurl = \"sqlite:x.db\"\nfailover = \"hold\"\n", "3:1", "is for a ledger in PostgreSQL", false),
+    ("[ledger]\npassword = \"${env:NO}\"\n", "2:1", "password is for a ledger in PostgreSQL", false),
+    ("[server]\nshutdown_delay = \"6m\"\n", "2:18", "outside 0ms to 5m", false),
+    ("[server]\nshutdown_limit = \"0s\"\n", "2:18", "outside 1s to 10m", false),
+    ("[bus]\nurl = \"kafka://h\"\n", "2:7", "must be \"auto\", \"nats://HOST:PORT\"", true),
+    ("[bus]\nurl = \"nats://h:4222\"\n", "2:7", "a ledger on SQLite has one process", false),
+    ("[bus]\nurl = \"nats://u:p@h\"\n", "2:7", "is not written into the file", false),
+    ("[bus]\nservers = \"x\"\n", "2:1", "unknown key", true),
     ("[auth]\nmode = \"basic\"\n", "2:8", "is unknown", true),
     ("[tools.\"a.b\"]\nrecovery = \"keys\"\n", "2:12", "did you mean \"key\"?", true),
     ("[tools.\"a.b\"]\nrecovery = \"local\"\n", "2:12", "the ledger's own database", true),
@@ -268,10 +361,8 @@ const BAD: &[(&str, &str, &str, bool)] = &[
     ("[alerts]\nwebhook = \"${env:NO_SUCH}\"\n", "2:11", "variable NO_SUCH is not set", false),
     ("[alerts]\nwebhook = \"https://h/${env:X}\"\n", "2:11", "with nothing around it", false),
     // What this version has no room for.
-    ("[bus]\nurl = \"auto\"\n", "1:2", "not available in this version", true),
     ("[seal]\nkeys = \"ledger\"\n", "1:2", "not available in this version", true),
     ("[[upstream]]\nname = \"crm\"\n", "1:", "not available in this version", true),
-    ("[ledger]\nurl = \"postgres://h/db\"\n", "2:7", "PostgreSQL is not available in this version", true),
     ("[auth]\nmode = \"oauth\"\n", "2:8", "\"oauth\" is not available in this version", true),
     ("[defaults]\nleg = \"45s\"\n", "2:1", "not available in this version", true),
     ("[defaults]\nheader_name = \"X-Key\"\n", "2:15", "not available in this version", true),
@@ -313,6 +404,8 @@ fn the_schema_agrees_with_the_parser() {
         "[server]\nlisten = \"[::1]:8600\"\n",
         "[server]\nlisten = \"localhost:8600\"\n",
         "[defaults]\nmode = \"inline\"\n",
+        "[bus]\nurl = \"auto\"\n",
+        POSTGRES,
         "[server]\neras = \"modern\"\n[server.eras_by_host]\nlocalhost = \"legacy\"\n\"127.0.0.1\" = \"both\"\n",
         "[server]\nlegacy_sessions = \"never\"\n",
         "[server]\neras = \"legacy\"\nlegacy_sessions = \"platform\"\n",

@@ -1,7 +1,7 @@
 //! `doctor`: configuration, store, clock, disk, permissions, secrets, whether the retentions agree, and what clients
 //! still use of the protocol: what is wrong and how to mend it. Nothing is changed.
 
-use super::doctor_eras;
+use super::{doctor_eras, doctor_providers, doctor_replicas};
 use super::fail::{Done, USAGE};
 use super::out::Out;
 use super::place::Place;
@@ -19,6 +19,9 @@ pub(super) struct Args {
     /// How long your callers may retry: the ledger must remember longer
     #[arg(long, value_name = "TIME", default_value = "24h", value_parser = provider::parse_duration)]
     retry_horizon: Millis,
+    /// Ask the providers for objects that bear effect keys which the ledger doesn't know: after a restore. Only reads
+    #[arg(long)]
+    providers: bool,
 }
 
 /// How bad a finding is.
@@ -101,6 +104,9 @@ pub(super) async fn run(args: Args, out: &Out) -> Done {
                 if config.file.is_some() { config.shown() } else { "none: sandbox mode".into() },
             );
             check(&config, args.retry_horizon, &mut report).await;
+            if args.providers {
+                doctor_providers::strays(&args.place, &config, &mut report).await;
+            }
         }
     }
     let errors = report.0.iter().filter(|f| f.level == Level::Error).count();
@@ -291,7 +297,7 @@ fn directory(config: &Config, report: &mut Report) {
             "run as that user, or chown it",
         );
     }
-    if let Ok(db) = std::fs::metadata(&config.ledger.path)
+    if let Some(Ok(db)) = config.ledger.file().map(std::fs::metadata)
         && db.permissions().mode() & 0o077 != 0
     {
         report.error(
@@ -322,6 +328,7 @@ async fn store(config: &Config, report: &mut Report) {
                     );
                 }
                 figures(&body, report);
+                doctor_replicas::told(&operator, report).await;
             }
             Ok((status, body)) => {
                 report.error("ledger", format!("the running process answered {status}: {body}"), "restart it")
@@ -330,7 +337,7 @@ async fn store(config: &Config, report: &mut Report) {
         }
         return;
     }
-    if !config.ledger.path.exists() {
+    if config.ledger.file().is_some_and(|f| !f.exists()) {
         report.good("ledger", "not there yet; `serve` makes it");
         return;
     }
@@ -339,7 +346,10 @@ async fn store(config: &Config, report: &mut Report) {
         Ok(core) => {
             match core.operator().get("/v1/status").await {
                 Ok((status, body)) if status.is_success() => {
-                    report.good("ledger", "opens, and no process holds it");
+                    match config.ledger.postgres() {
+                        None => report.good("ledger", "opens, and no process holds it"),
+                        Some(place) => report.good("ledger", format!("opens, in {}", place.url.shown())),
+                    }
                     let kept = core.gateway.ledger().store().identity().name.clone();
                     if kept != config.server.name {
                         report.warn(
@@ -352,6 +362,7 @@ async fn store(config: &Config, report: &mut Report) {
                         );
                     }
                     figures(&body, report);
+                    doctor_replicas::told(&core.operator(), report).await;
                 }
                 Ok((_, body)) => {
                     report.error("ledger", format!("it can't be read: {body}"), "see the message")
@@ -375,6 +386,9 @@ fn figures(status: &Value, report: &mut Report) {
             format!("{} free: new operations are refused", show_size(free)),
             "free some space",
         );
+    } else if free == 0 || free == u64::MAX {
+        // A database on another machine: its disk is not seen from here.
+        report.good("ledger", format!("it takes {size}; schema {}", store["schema"]));
     } else {
         report.good(
             "disk",
@@ -385,7 +399,7 @@ fn figures(status: &Value, report: &mut Report) {
         report.warn(
             "restored",
             "the ledger was restored from a backup; no new operation is opened".to_owned(),
-            "see to every open operation (`counterfoil ops list`), then `counterfoil ops release --by NAME`",
+            "ask the providers what it doesn't know (`counterfoil doctor --providers`), see to every open operation (`counterfoil ops list`), then `counterfoil ops release --by NAME`",
         );
     }
     if let Some(step) = status["clockStep"].as_str() {

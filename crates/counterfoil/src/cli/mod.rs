@@ -6,12 +6,15 @@
 
 mod api_keys;
 mod arguments;
+mod backup;
 mod call;
 mod caller;
 mod completions;
 mod demo;
 mod doctor;
 mod doctor_eras;
+mod doctor_providers;
+mod doctor_replicas;
 mod exec;
 mod fail;
 mod http;
@@ -75,6 +78,8 @@ enum Command {
     /// See operations, and decide those in doubt
     #[command(subcommand)]
     Ops(ops::Command),
+    /// Copy the ledger while it is in use
+    Backup(backup::Args),
     /// Make, list and revoke API keys
     #[command(subcommand)]
     ApiKeys(api_keys::Command),
@@ -108,7 +113,12 @@ pub fn main() -> ExitCode {
     };
     log::start(cli.log_level.unwrap_or(cli.command.level()), cli.log_level.is_some(), cli.log_format);
     let out = Out::new(cli.json);
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+    // The provider alone does little for a request, and all of it behind one lock: threads would only hand it around.
+    let mut threads = match cli.command {
+        Command::Sandbox(_) => tokio::runtime::Builder::new_current_thread(),
+        _ => tokio::runtime::Builder::new_multi_thread(),
+    };
+    let runtime = match threads.enable_all().build() {
         Ok(runtime) => runtime,
         Err(e) => return end(&out, Err(Fail::unavailable(format!("this process can't be set up: {e}")))),
     };
@@ -129,6 +139,7 @@ async fn run(command: Command, out: &Out) -> Done {
         Command::Methods(args) => methods::run(args, out).await,
         Command::Info(args) => info::run(args, out).await,
         Command::Ops(command) => ops::run(command, out).await,
+        Command::Backup(args) => backup::run(args, out).await,
         Command::ApiKeys(command) => api_keys::run(command, out).await,
         Command::Doctor(args) => doctor::run(args, out).await,
         Command::Completions(args) => completions::run(&args),

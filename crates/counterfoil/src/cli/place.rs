@@ -21,7 +21,8 @@ pub(super) struct Place {
     /// The configuration [default: counterfoil.toml if there is one, else sandbox mode]
     #[arg(long, value_name = "FILE", env = "COUNTERFOIL_CONFIG")]
     pub config: Option<PathBuf>,
-    /// The directory of the ledger [default: the configuration's, else .counterfoil]
+    /// The directory of the ledger, or of the sockets where it is in PostgreSQL [default: the configuration's, else
+    /// .counterfoil]
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
     /// The address of the sandbox provider, where it is mounted [default: 127.0.0.1:8690]
@@ -71,10 +72,12 @@ impl Place {
         if let Some(operator) = Operator::find(&directory).await {
             return Ok(Session { operator, core: None });
         }
-        if purpose == Use::Read && !config.ledger.path.exists() {
+        if purpose == Use::Read
+            && let Some(file) = config.ledger.file().filter(|f| !f.exists())
+        {
             return Err(Fail::usage(format!(
                 "there is no ledger at {} yet; `counterfoil serve` or `counterfoil exec` makes one, or name another with --config or --data",
-                config.ledger.path.display()
+                file.display()
             )));
         }
         let begun = std::time::Instant::now();
@@ -82,7 +85,7 @@ impl Place {
             match Core::open(config.clone(), purpose).await {
                 Ok(mut core) => {
                     if purpose == Use::Work {
-                        core.recover().await?;
+                        core.recover().await;
                     }
                     return Ok(Session { operator: core.operator(), core: Some(core) });
                 }

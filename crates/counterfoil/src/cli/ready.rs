@@ -10,10 +10,19 @@ pub(super) fn document(running: &Running) -> Value {
         "endpoint": running.endpoint(),
         "sandbox": running.sandbox().map(|(at, _)| format!("http://{at}")),
         "data": running.data().display().to_string(),
+        "ledger": ledger(running),
         "mode": running.config().mode.as_str(),
         "auth": running.config().auth.word(),
         "pid": std::process::id(),
     })
+}
+
+/// Where the ledger is: its directory, or its server without secrets.
+fn ledger(running: &Running) -> String {
+    match running.config().ledger.postgres() {
+        Some(place) => place.url.shown(),
+        None => running.data().display().to_string(),
+    }
 }
 
 /// For people.
@@ -34,7 +43,7 @@ pub(super) fn say(out: &Out, running: &Running, program: &str) {
             if own { "" } else { "  (already running, used as it is)" }
         ));
     }
-    out.say(format!("  ledger     {}", running.data().display()));
+    out.say(format!("  ledger     {}", ledger(running)));
     if let Some(file) = &config.file {
         out.say(format!("  config     {}", file.display()));
     }

@@ -4,7 +4,7 @@ use super::fail::{Done, Fail, UNAVAILABLE};
 use super::out::Out;
 use super::place::Place;
 use super::ready;
-use crate::config::{Auth, Config};
+use crate::config::{Auth, Config, show_duration};
 use crate::native::Native;
 use crate::run::{Running, Server};
 use std::net::SocketAddr;
@@ -77,11 +77,20 @@ pub(super) async fn run(args: Args, out: &Out) -> Done {
             }
         }
     }
-    tracing::info!("stopping: no new calls; those under way have 30 s to end (a second signal ends at once)");
+    let server = &running.config().server;
+    let limit = show_duration(server.shutdown_limit);
+    if server.shutdown_delay.0 > 0 {
+        let delay = show_duration(server.shutdown_delay);
+        tracing::info!(
+            "stopping: /readyz says so, and calls are taken for {delay} more; then those under way have {limit} to end (a second signal ends at once)"
+        );
+    } else {
+        tracing::info!("stopping: no new calls; those under way have {limit} to end (a second signal ends at once)");
+    }
     tokio::select! {
         ended = running.shutdown() => ended?,
         () = any(&mut stop) => {
-            tracing::warn!("stopped at once; what was under way is taken up by the next start");
+            tracing::warn!("stopped at once; what was under way is taken up by the next start, or by another replica");
             std::process::exit(i32::from(UNAVAILABLE));
         }
     }

@@ -3,19 +3,21 @@
 //! What it promises: unknown keys, wrong types and impossible combinations are refused, all at once, each with
 //! file, line, column and what to do; settings that this version has no use for are refused too, so that nothing
 //! that is written is silently without effect; nothing reads the environment later. Defaults are those of the
-//! reference. `COUNTERFOIL__SECTION__KEY` in the environment overrides a key of `[server]`, `[ledger]`, `[auth]`,
+//! reference. `COUNTERFOIL__SECTION__KEY` in the environment overrides a key of `[server]`, `[ledger]`, `[bus]`, `[auth]`,
 //! `[lists]`, `[defaults]`, `[alerts]` or `[sandbox]`. A secret is named, `${env:NAME}` or `${file:PATH}`, never written.
 
 mod environment;
 mod eras;
 mod error;
 mod node;
+mod place;
 mod sections;
 mod tools;
 mod values;
 
 pub use error::{At, ConfigError, Problem};
 pub use gateway::LegacySessions;
+pub use place::{BusConfig, LedgerConfig, LedgerPlace, Postgres, SecretUrl};
 pub(crate) use provider::nearest;
 pub use tools::{Defaults, Set, ToolConfig};
 pub use values::{Webhook, parse_size, show_duration, show_size};
@@ -48,6 +50,8 @@ pub struct Config {
     pub server: Server,
     /// `[ledger]`.
     pub ledger: LedgerConfig,
+    /// `[bus]`.
+    pub bus: BusConfig,
     /// `[auth]`.
     pub auth: Auth,
     /// `[lists] ttl`: how long clients may keep a list.
@@ -89,6 +93,10 @@ pub struct Server {
     pub legacy_sessions: LegacySessions,
     /// How long a session may go unused until it ends.
     pub legacy_session_idle: Millis,
+    /// How long a server that stops goes on accepting calls, while `/readyz` already says that it stops.
+    pub shutdown_delay: Millis,
+    /// How long calls in flight may take to end after that.
+    pub shutdown_limit: Millis,
 }
 
 impl Server {
@@ -96,30 +104,6 @@ impl Server {
     #[must_use]
     pub fn serves_legacy(&self) -> bool {
         self.eras.legacy() || self.eras_by_host.iter().any(|(_, eras)| eras.legacy())
-    }
-}
-
-/// `[ledger]`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LedgerConfig {
-    /// The SQLite database.
-    pub path: PathBuf,
-    /// How long a silent replica counts as alive. An SQLite ledger has one process and needs none.
-    pub lease: Millis,
-    /// How long operations are kept after their end, unless their tool says otherwise.
-    pub retention: Millis,
-    /// It was restored from a backup: new operations wait for `ops release`. Only `serve --restored` says so.
-    pub restored: bool,
-}
-
-impl LedgerConfig {
-    /// The directory of the ledger, its lock and its control socket.
-    #[must_use]
-    pub fn directory(&self) -> &Path {
-        match self.path.parent() {
-            Some(dir) if !dir.as_os_str().is_empty() => dir,
-            _ => Path::new("."),
-        }
     }
 }
 
@@ -173,13 +157,16 @@ impl Config {
                 eras_by_host: Vec::new(),
                 legacy_sessions: LegacySessions::Auto,
                 legacy_session_idle: gateway::sessions::SESSION_IDLE,
+                shutdown_delay: Millis(0),
+                shutdown_limit: sections::SHUTDOWN_LIMIT,
             },
             ledger: LedgerConfig {
-                path: data.join("ledger.db"),
+                place: LedgerPlace::Sqlite(data.join("ledger.db")),
                 lease: Millis::secs(15),
                 retention: Millis::secs(7 * 86_400),
                 restored: false,
             },
+            bus: BusConfig::Auto,
             auth: Auth::None,
             lists_ttl: Millis::secs(300),
             defaults: Defaults::default(),
@@ -240,9 +227,9 @@ impl Config {
         Ok(config)
     }
 
-    /// Moves the ledger to another directory.
+    /// Moves the data directory, and a ledger on SQLite with it.
     pub fn set_data(&mut self, data: &Path) {
-        self.ledger.path = data.join("ledger.db");
+        self.ledger.set_directory(data);
     }
 
     /// Moves the MCP endpoint.

@@ -3,12 +3,12 @@
 use super::environment::Environment;
 use super::error::At;
 use super::node::{Entry, Faults, Reader};
-use super::{Auth, Config, DATA, IntegrationRef, LedgerConfig, SANDBOX_LISTEN, Server, eras, tools, values};
+use super::{Auth, Config, IntegrationRef, SANDBOX_LISTEN, Server, eras, place, tools, values};
 use ledger::Millis;
 use provider::Mode;
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Reads the whole tree. Faults go to `faults`; what is returned counts only without any.
 pub(super) fn read(file: &Path, entries: &[Entry], environment: &Environment, faults: &Faults) -> Config {
@@ -18,8 +18,9 @@ pub(super) fn read(file: &Path, entries: &[Entry], environment: &Environment, fa
     let section = |name: &'static str| root.table(name).unwrap_or_else(|| empty(name));
 
     let auth = auth(&section("auth"));
-    let (server, mode) = server(&section("server"), auth);
-    let ledger = ledger(&section("ledger"), base);
+    let ledger = place::ledger(&section("ledger"), environment, base);
+    let bus = place::bus(&section("bus"), environment, base, &ledger);
+    let (server, mode) = server(&section("server"), auth, ledger.postgres().is_some());
     let lists = section("lists");
     let lists_ttl = lists.parsed("ttl", |t| values::duration(t, Millis(0), Millis::secs(86_400)));
     lists.finish();
@@ -39,7 +40,6 @@ pub(super) fn read(file: &Path, entries: &[Entry], environment: &Environment, fa
     {
         faults.add(&first.at, format!("{:?} is also the name of an integration that [sandbox] mounts; rename this one, or take [sandbox] out", first.name));
     }
-    root.later("bus", "a bus between replicas is");
     root.later("seal", "sealed tokens are");
     root.later("upstream", "MCP servers as upstreams are");
     root.finish();
@@ -48,6 +48,7 @@ pub(super) fn read(file: &Path, entries: &[Entry], environment: &Environment, fa
         mode,
         server,
         ledger,
+        bus,
         auth,
         lists_ttl: lists_ttl.map_or(Millis::secs(300), |(d, _)| d),
         defaults,
@@ -78,7 +79,13 @@ pub(super) fn exposed(listen: SocketAddr, auth: Auth) -> Option<String> {
     })
 }
 
-fn server(section: &Reader<'_>, auth: Auth) -> (Server, Mode) {
+/// How long a server that stops goes on accepting, by default: where others can take its place, for as long as a
+/// balancer takes to notice.
+const SHUTDOWN_DELAY: Millis = Millis::secs(5);
+/// How long calls in flight may take to end on shutdown, by default.
+pub(super) const SHUTDOWN_LIMIT: Millis = Millis::secs(30);
+
+fn server(section: &Reader<'_>, auth: Auth, replicated: bool) -> (Server, Mode) {
     let listen = section.parsed("listen", values::address);
     if let Some((listen, at)) = &listen
         && let Some(why) = exposed(*listen, auth)
@@ -110,6 +117,10 @@ fn server(section: &Reader<'_>, auth: Auth) -> (Server, Mode) {
     let mut seen = allowed_hosts.clone();
     seen.extend(public_url.as_ref().and_then(|u| u.host_str()).map(str::to_owned));
     let spoken = eras::read(section, &seen);
+    let span =
+        |key, least, most| section.parsed(key, move |t| values::duration(t, least, most)).map(|(d, _)| d);
+    let shutdown_delay = span("shutdown_delay", Millis(0), Millis::secs(300));
+    let shutdown_limit = span("shutdown_limit", Millis::secs(1), Millis::secs(600));
     let server = Server {
         name: section.parsed("name", values::name).map_or_else(|| "counterfoil".into(), |(n, _)| n),
         listen: listen.map_or(SocketAddr::from(([127, 0, 0, 1], 8600)), |(l, _)| l),
@@ -122,42 +133,11 @@ fn server(section: &Reader<'_>, auth: Auth) -> (Server, Mode) {
         eras_by_host: spoken.by_host,
         legacy_sessions: spoken.sessions,
         legacy_session_idle: spoken.idle,
+        shutdown_delay: shutdown_delay.unwrap_or(if replicated { SHUTDOWN_DELAY } else { Millis(0) }),
+        shutdown_limit: shutdown_limit.unwrap_or(SHUTDOWN_LIMIT),
     };
     section.finish();
     (server, mode.map_or(Mode::Sandbox, |(m, _)| m))
-}
-
-fn ledger(section: &Reader<'_>, base: &Path) -> LedgerConfig {
-    let path = section.parsed("url", |text| {
-        if let Some(path) = text.strip_prefix("sqlite:") {
-            let path = path.strip_prefix("//").unwrap_or(path);
-            return match path {
-                "" | ":memory:" => {
-                    Err("a ledger lives in a file; write for example \"sqlite:.counterfoil/ledger.db\""
-                        .into())
-                }
-                p if p.ends_with('/') || p.contains('?') => {
-                    Err(format!("{p:?} is not a file; write for example \"sqlite:.counterfoil/ledger.db\""))
-                }
-                p => Ok(PathBuf::from(p)),
-            };
-        }
-        if text.starts_with("postgres:") || text.starts_with("postgresql:") {
-            return Err("PostgreSQL is not available in this version; use \"sqlite:PATH\"".into());
-        }
-        Err("must be \"sqlite:PATH\"".into())
-    });
-    let span =
-        |key, least, most| section.parsed(key, move |t| values::duration(t, least, most)).map(|(d, _)| d);
-    let lease = span("lease", Millis(500), Millis::secs(600));
-    let retention = span("retention", Millis::secs(60), tools::MAX_RETENTION);
-    section.finish();
-    LedgerConfig {
-        path: base.join(path.map_or_else(|| Path::new(DATA).join("ledger.db"), |(p, _)| p)),
-        lease: lease.unwrap_or(Millis::secs(15)),
-        retention: retention.unwrap_or(Millis::secs(7 * 86_400)),
-        restored: false,
-    }
 }
 
 fn integrations(root: &Reader<'_>, base: &Path) -> Vec<IntegrationRef> {

@@ -23,7 +23,12 @@ impl Content {
     /// Text.
     #[must_use]
     pub fn text(text: impl AsRef<str>) -> Content {
-        Content::of(&json!({ "type": "text", "text": text.as_ref() }))
+        #[derive(Serialize)]
+        struct Text<'a> {
+            r#type: &'static str,
+            text: &'a str,
+        }
+        Content(schema::raw(&Text { r#type: "text", text: text.as_ref() }))
     }
 
     /// An image, such as `image/png`.
@@ -170,12 +175,21 @@ impl CallResult {
                 None => CallResult::error("The tool's result is not a JSON object.").finish(),
             };
         }
-        let blocks: Vec<&str> = self.content.iter().map(|c| c.0.as_str()).collect();
-        let mut o = format!(r#"{{"content":[{}]"#, blocks.join(","));
-        if let Some(s) = &self.structured {
-            o.push_str(&format!(r#","structuredContent":{s}"#));
+        let parts = self.content.iter().map(|c| c.0.as_str()).chain(self.structured.iter().map(Raw::as_str));
+        let mut o = String::with_capacity(80 + parts.map(|p| p.len() + 1).sum::<usize>());
+        o.push_str(r#"{"content":["#);
+        for (n, block) in self.content.iter().enumerate() {
+            if n > 0 {
+                o.push(',');
+            }
+            o.push_str(block.0.as_str());
         }
-        o.push_str(&format!(r#","isError":{}"#, self.is_error));
+        o.push(']');
+        if let Some(s) = &self.structured {
+            o.push_str(r#","structuredContent":"#);
+            o.push_str(s.as_str());
+        }
+        o.push_str(if self.is_error { r#","isError":true"# } else { r#","isError":false"# });
         if !self.meta.is_empty() {
             let members: Vec<String> = self.meta.iter().map(|(n, v)| format!("{}:{v}", quote(n))).collect();
             o.push_str(&format!(r#","_meta":{{{}}}"#, members.join(",")));

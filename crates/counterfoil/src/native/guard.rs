@@ -2,7 +2,11 @@
 
 use futures_util::FutureExt as _;
 use ledger::Millis;
+use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
+use std::pin::pin;
+use std::task::Poll;
+use tokio::time::Instant;
 
 /// Why there is no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +31,14 @@ impl Broke {
 
 /// Runs it to its end, to its panic, or to the limit.
 pub(super) async fn guarded<T>(limit: Millis, work: impl Future<Output = T>) -> Result<T, Broke> {
-    match tokio::time::timeout(limit.duration(), AssertUnwindSafe(work).catch_unwind()).await {
+    let began = Instant::now();
+    let mut work = pin!(AssertUnwindSafe(work).catch_unwind());
+    // Much of it ends without waiting for anything, and then needs no alarm.
+    let ended = match poll_fn(|cx| Poll::Ready(work.as_mut().poll(cx))).await {
+        Poll::Ready(ended) => Ok(ended),
+        Poll::Pending => tokio::time::timeout(limit.duration().saturating_sub(began.elapsed()), work).await,
+    };
+    match ended {
         Ok(Ok(value)) => Ok(value),
         Ok(Err(_)) => Err(Broke::Panicked),
         Err(_) => Err(Broke::Late(limit)),

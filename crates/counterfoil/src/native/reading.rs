@@ -20,8 +20,9 @@ pub(super) struct Reading {
 #[async_trait]
 impl ReadTool for Reading {
     async fn read(&self, context: Context, arguments: RawObject) -> Result<ToolResult, BadArguments> {
-        let work = (self.handler)(context.clone(), &arguments)?;
-        match guarded(context.timeout, work).await {
+        let limit = context.timeout;
+        let work = (self.handler)(context, &arguments)?;
+        match guarded(limit, work).await {
             Ok(Ok(result)) => Ok(result.finish()),
             Ok(Err(ToolError::Bad(why))) => Err(BadArguments(why)),
             Ok(Err(ToolError::Failed(why))) => Ok(CallResult::error(why).finish()),

@@ -31,14 +31,13 @@ fn untitled(mut schema: Value) -> Value {
 }
 
 /// JSON text of a value that was made here; `{}` can't be the text of a broken one, so nothing is hidden by it.
-pub(super) fn raw(value: &Value) -> Raw {
+pub(super) fn raw(value: &impl serde::Serialize) -> Raw {
     Raw::of(value).unwrap_or_else(|| Raw::string(""))
 }
 
 /// Arguments as the type, or where and why they don't fit.
 pub(super) fn read<T: DeserializeOwned>(arguments: &RawObject) -> Result<T, BadArguments> {
-    let raw = arguments.raw();
-    let mut json = serde_json::Deserializer::from_str(raw.as_str());
+    let mut json = serde_json::Deserializer::from_str(arguments.as_str());
     serde_path_to_error::deserialize(&mut json).map_err(|e| {
         let path = e.path().to_string();
         let said = e.into_inner().to_string();

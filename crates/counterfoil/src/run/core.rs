@@ -3,27 +3,29 @@
 
 use super::assemble::{self, Assembled};
 use super::bundled::Bundled;
+use super::{backup, replicas};
 use super::control::Operator;
 use super::executor::Replaceable;
+use super::opened::{Opened, bus_of};
 use super::origins::{self, Origins};
 use crate::Error;
-use crate::config::{Auth, Config};
+use crate::config::{Auth, Config, LedgerConfig};
 use crate::native::Native;
 use axum::Router;
 use gateway::{Alerting, ApiKeys, Gateway, GatewayParts, GatewaySettings, Metrics};
-use ledger::memory::MemoryStore;
-use ledger::store::Attention;
-use ledger::{Env, Ledger, Observer, Settings, Store, SystemEnv, Time};
-use ledger_sqlite::SqliteStore;
+use ledger::{Env, Ledger, Observer, Settings, SystemEnv};
 use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio_util::task::AbortOnDropHandle;
 
 /// The most calls that are worked on at a time; more are told to come back.
 const MAX_IN_FLIGHT: usize = 4096;
+
+/// How long a start waits for what an earlier run left behind.
+const TAKING_UP: Duration = Duration::from_secs(1);
 
 /// Which store the ledger is opened on, and whether the sandbox provider is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,8 +36,24 @@ pub enum Use {
     Read,
     /// To write into the ledger, made if it isn't there; nothing runs.
     Write,
-    /// To run operations: recovery runs too, and the sandbox provider is started where it is mounted.
+    /// To run operations for a while: recovery runs too, and the sandbox provider is started where it is mounted.
     Work,
+    /// To serve: the same, for as long as it takes, and as the replica that the configuration names.
+    Serve,
+}
+
+impl Use {
+    /// Whether operations run.
+    #[must_use]
+    pub fn runs(self) -> bool {
+        matches!(self, Use::Work | Use::Serve)
+    }
+
+    /// Whether something may be made that isn't there yet.
+    #[must_use]
+    pub fn writes(self) -> bool {
+        self.runs() || self == Use::Write
+    }
 }
 
 /// See the module.
@@ -45,13 +63,18 @@ pub struct Core {
     pub gateway: Gateway,
     pub(crate) api_keys: Arc<ApiKeys>,
     operator: Router,
-    sqlite: Option<Arc<SqliteStore>>,
+    opened: Option<Opened>,
     executor: Arc<Replaceable>,
     native: Native,
     origins: Origins,
     bundled: Option<Bundled>,
     fatal: watch::Receiver<Option<String>>,
+    /// Takes up, delivers and prunes.
     tending: Option<AbortOnDropHandle<()>>,
+    /// Hears the other replicas, and looks at them.
+    heeding: Vec<AbortOnDropHandle<()>>,
+    /// Where it listens, as it tells the other replicas.
+    listen: String,
 }
 
 /// Makes the data directory for this user only, with an ignore file of its own, if it isn't there.
@@ -86,25 +109,25 @@ impl Core {
         let directory = config.ledger.directory().to_owned();
         // What is wrong in the files is found before anything is made.
         let first = assemble::load(&config, provider_at)?;
-        if matches!(purpose, Use::Write | Use::Work) {
+        if purpose.writes() {
             data_directory(&directory)?;
         }
         let env: Arc<dyn Env> = Arc::new(SystemEnv);
         let (dead, fatal) = watch::channel(None);
-        let (store, sqlite): (Arc<dyn Store>, _) = match purpose {
-            Use::Catalog => {
-                let now =
-                    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-                let base = Time(i64::try_from(now.as_millis()).unwrap_or(0));
-                (Arc::new(MemoryStore::new(env.clone(), base, Attention::default())), None)
-            }
-            Use::Read | Use::Write | Use::Work => {
-                let sqlite = open_store(&config, env.clone(), dead).await?;
-                (sqlite.clone(), Some(sqlite))
+        let opened = match purpose {
+            Use::Catalog => Opened::memory(&env),
+            _ => Opened::at(&config, purpose, env.clone(), dead).await?,
+        };
+        let bus = match bus_of(&config.bus, &opened) {
+            Ok(bus) => bus,
+            Err(e) => {
+                opened.close().await?;
+                return Err(e);
             }
         };
+        let store = opened.store();
         let mut loaded = first;
-        if purpose == Use::Work
+        if purpose.runs()
             && let Some(listen) = config.sandbox
         {
             let b = Bundled::at(listen, &directory.join("sandbox")).await?;
@@ -115,7 +138,7 @@ impl Core {
             bundled = Some(b);
         }
         let metrics = Arc::new(Metrics::default());
-        let observer: Arc<dyn Observer> = match config.webhook.as_ref().filter(|_| purpose == Use::Work) {
+        let observer: Arc<dyn Observer> = match config.webhook.as_ref().filter(|_| purpose.runs()) {
             Some(webhook) => {
                 let alerting = Alerting::new(metrics.clone(), webhook.url().to_owned());
                 alerting.set_clock(&store);
@@ -123,7 +146,7 @@ impl Core {
             }
             None => metrics.clone(),
         };
-        let ledger = Ledger::new(store.clone(), env, Settings::default(), observer);
+        let ledger = Ledger::with_bus(store.clone(), bus, env, Settings::default(), observer);
         let executor = Arc::new(Replaceable::new(loaded.executor.clone()));
         let settings = settings(&config);
         let Assembled { catalog, methods } = assemble::catalog(&config, &loaded, &ledger, &native)?;
@@ -138,19 +161,24 @@ impl Core {
             changes: native.changes(),
         });
         let api_keys = Arc::new(ApiKeys::new(store));
-        let operator = gateway::operator::router(&gateway, api_keys.clone()).merge(origins.router());
+        let operator = gateway::operator::router(&gateway, api_keys.clone())
+            .merge(origins.router())
+            .merge(replicas::router(&opened))
+            .merge(backup::router(&opened));
         let mut core = Core {
             config,
             gateway,
             api_keys,
             operator,
-            sqlite,
+            opened: Some(opened),
             executor,
             native,
             origins,
             bundled,
             fatal,
             tending: None,
+            heeding: Vec::new(),
+            listen: String::new(),
         };
         if let Some(at) = provider_at {
             core.config.sandbox = Some(at);
@@ -158,16 +186,47 @@ impl Core {
         Ok(core)
     }
 
-    /// Takes up what earlier runs left behind, and goes on recovering, delivering and pruning. Returns when all of
-    /// it has been claimed or settled.
-    ///
-    /// # Errors
-    /// [`Error::Store`]: the ledger can't be read.
-    pub async fn recover(&mut self) -> Result<usize, Error> {
-        let ledger = self.gateway.ledger().clone();
-        let taken = ledger.recover_orphans().await?;
-        self.tending = Some(AbortOnDropHandle::new(tokio::spawn(ledger.tend())));
-        Ok(taken)
+    /// Begins to take up what earlier runs left behind, and goes on recovering, delivering and pruning. Returns when
+    /// all that was left behind has been claimed or settled, or after a second: where there is much of it, or a
+    /// provider is slow, the rest goes on behind the calls.
+    pub async fn recover(&mut self) {
+        let (ledger, gateway) = (self.gateway.ledger().clone(), self.gateway.clone());
+        let (done, taken_up) = oneshot::channel::<()>();
+        let behind = ledger.clone();
+        let behind = AbortOnDropHandle::new(tokio::spawn(async move {
+            match behind.recover_orphans().await {
+                Ok(0) => {}
+                Ok(taken) => tracing::info!(operations = taken, "took up what an earlier run left behind"),
+                // The recovery loop takes it up when it is due; a store that failed for good says so itself.
+                Err(e) => tracing::error!(error = %e, "what an earlier run left behind could not be read"),
+            }
+            drop(done);
+        }));
+        self.tending = Some(AbortOnDropHandle::new(tokio::spawn(async move {
+            ledger.tend().await;
+            drop(behind);
+        })));
+        self.heeding.push(AbortOnDropHandle::new(tokio::spawn(async move { gateway.heed().await })));
+        let _ = tokio::time::timeout(TAKING_UP, taken_up).await;
+    }
+
+    /// Tells the other replicas what is served here, and looks at what they serve from now on.
+    pub(crate) async fn describe(&mut self, listen: Option<std::net::SocketAddr>) {
+        self.listen = listen.map(|at| at.to_string()).unwrap_or_default();
+        let Some(store) = self.opened.as_ref().and_then(Opened::postgres).cloned() else { return };
+        let description = replicas::description(&self.gateway, &self.config, &self.listen);
+        if let Err(e) = store.describe(description).await {
+            tracing::warn!(error = %e, "the other replicas could not be told what is served here yet");
+        }
+        let watching = replicas::watch(store, self.gateway.clone());
+        self.heeding.push(AbortOnDropHandle::new(tokio::spawn(watching)));
+    }
+
+    /// Takes up nothing more that others left behind, where others can do so.
+    pub(crate) fn stop_recovering(&mut self) {
+        if self.opened.as_ref().and_then(Opened::postgres).is_some() {
+            self.tending = None;
+        }
     }
 
     /// The operators' routes, asked in process.
@@ -200,6 +259,20 @@ impl Core {
         self.native.methods().replace(methods);
         self.origins.replace(origins::of(new, &loaded));
         self.gateway.reload(catalog);
+        if let Some(store) = self.opened.as_ref().and_then(Opened::postgres).cloned() {
+            // What needs a restart is still served as it was.
+            let served = Config {
+                lists_ttl: new.lists_ttl,
+                ledger: LedgerConfig { retention: new.ledger.retention, ..self.config.ledger.clone() },
+                ..self.config.clone()
+            };
+            let description = replicas::description(&self.gateway, &served, &self.listen);
+            tokio::spawn(async move {
+                if let Err(e) = store.describe(description).await {
+                    tracing::warn!(error = %e, "the other replicas could not be told what is served here yet");
+                }
+            });
+        }
         let old = &self.config;
         let fixed = [
             ("[server] name", old.server.name != new.server.name),
@@ -219,7 +292,11 @@ impl Core {
             ),
             ("[alerts] webhook", old.webhook != new.webhook),
             ("[auth] mode", old.auth != new.auth),
-            ("[ledger] url", old.ledger.path != new.ledger.path),
+            ("[server] shutdown_delay", old.server.shutdown_delay != new.server.shutdown_delay),
+            ("[server] shutdown_limit", old.server.shutdown_limit != new.server.shutdown_limit),
+            ("[ledger] lease", old.ledger.lease != new.ledger.lease),
+            ("[ledger] url", old.ledger.place != new.ledger.place),
+            ("[bus] url", old.bus != new.bus),
             ("[sandbox]", old.sandbox.is_some() != new.sandbox.is_some()),
         ];
         Ok(fixed.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name).collect())
@@ -252,11 +329,12 @@ impl Core {
     /// [`Error::Store`]: the store had failed; what was answered before is durable all the same.
     pub async fn close(mut self) -> Result<(), Error> {
         self.tending = None;
+        self.heeding.clear();
         if let Some(b) = self.bundled.take() {
             b.shutdown().await;
         }
-        if let Some(sqlite) = self.sqlite.take() {
-            sqlite.close().await?;
+        if let Some(opened) = self.opened.take() {
+            opened.close().await?;
         }
         Ok(())
     }
@@ -266,41 +344,14 @@ impl Drop for Core {
     /// A core that is dropped instead of closed lets the ledger go all the same, a moment later: ledger and gateway
     /// hold each other, so nothing else would.
     fn drop(&mut self) {
-        if let (Some(sqlite), Ok(runtime)) = (self.sqlite.take(), tokio::runtime::Handle::try_current()) {
+        if let (Some(opened), Ok(runtime)) = (self.opened.take(), tokio::runtime::Handle::try_current()) {
             runtime.spawn(async move {
-                if let Err(e) = sqlite.close().await {
+                if let Err(e) = opened.close().await {
                     tracing::warn!(error = %e, "the ledger was not closed in order; the next start replays its log");
                 }
             });
         }
     }
-}
-
-async fn open_store(
-    config: &Config,
-    env: Arc<dyn Env>,
-    dead: watch::Sender<Option<String>>,
-) -> Result<Arc<SqliteStore>, Error> {
-    let restored = config.ledger.restored;
-    let store = ledger_sqlite::Config {
-        restored,
-        ..ledger_sqlite::Config::new(&config.ledger.path, &config.server.name)
-    };
-    let on_fatal = Arc::new(move |why: String| {
-        tracing::error!(why, "the ledger failed");
-        let _ = dead.send(Some(why));
-    });
-    let opened = tokio::task::spawn_blocking(move || SqliteStore::open(store, env, on_fatal)).await;
-    let sqlite = opened.map_err(|e| Error::Fatal(format!("the ledger could not be opened ({e})")))??;
-    let kept = sqlite.identity().name.clone();
-    if kept != config.server.name {
-        tracing::warn!(
-            ledger = kept,
-            configured = config.server.name,
-            "the ledger keeps the name it was made with: effect keys depend on it"
-        );
-    }
-    Ok(sqlite)
 }
 
 fn settings(config: &Config) -> GatewaySettings {
@@ -323,6 +374,7 @@ fn settings(config: &Config) -> GatewaySettings {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use super::super::opened::Opened;
     use super::{Core, Use};
     use crate::config::Config;
     use ledger_sqlite::faults::Fault;
@@ -335,7 +387,8 @@ mod tests {
         let mut config = Config::sandbox(&dir.path().join("data"));
         config.sandbox = Some(([127, 0, 0, 1], 0).into());
         let core = Core::open(config, Use::Work).await.unwrap();
-        core.sqlite.as_ref().unwrap().faults().fail(1, Fault::Io);
+        let Some(Opened::Sqlite(store)) = &core.opened else { panic!("an SQLite ledger") };
+        store.faults().fail(1, Fault::Io);
         let exec =
             json!({ "id": "payments.refunds.create", "key": "k", "arguments": { "payment": "pay_demo" } });
         let (_, answer) = core.operator().post("/v1/exec", &exec).await.unwrap();

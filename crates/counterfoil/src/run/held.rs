@@ -1,8 +1,9 @@
 //! A ledger that this process holds, and what runs on it: the sockets beside it, recovery, and the HTTP endpoint where
 //! one is wanted.
 
+use super::claim::Claim;
 use super::lines::{self, Host};
-use super::{Core, Use, control};
+use super::{Core, Use, control, core::data_directory};
 use crate::Error;
 use crate::config::{Auth, Config, LegacySessions};
 use crate::native::Native;
@@ -14,12 +15,27 @@ use tokio::net::TcpListener;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
+/// Whether the sockets in the data directory are served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sockets {
+    /// They are, or nothing is.
+    Needed,
+    /// Where the ledger is elsewhere and another process has the directory, this one does without.
+    IfFree,
+}
+
 /// See the module. Dropping it stops it where it stands; [`Held::shutdown`] ends it in order.
 pub(crate) struct Held {
     pub core: Core,
     /// Serves MCP, a message a line.
     pub host: Arc<Host>,
     token: CancellationToken,
+    /// The end is announced; everything goes on.
+    announced: CancellationToken,
+    /// HTTP is served.
+    listens: Option<SocketAddr>,
+    /// The data directory is this process's. With SQLite the ledger's own lock says so.
+    directory: Option<Claim>,
     shutdown: DropGuard,
     tasks: TaskTracker,
     serving: Vec<AbortOnDropHandle<()>>,
@@ -31,13 +47,35 @@ impl Held {
     ///
     /// # Errors
     /// [`Error`] says what stands in the way; nothing is left running.
-    pub async fn open(config: Config, native: Native) -> Result<Held, Error> {
-        let core = Core::open_with(config, Use::Work, native).await?;
+    pub async fn open(config: Config, native: Native, sockets: Sockets) -> Result<Held, Error> {
+        let directory = match config.ledger.postgres() {
+            None => None,
+            Some(place) => {
+                data_directory(&place.data)?;
+                match Claim::take(&place.data) {
+                    Ok(claim) => Some(claim),
+                    Err(Error::Directory { .. }) if sockets == Sockets::IfFree => None,
+                    Err(e) => return Err(e),
+                }
+            }
+        };
+        let core = Core::open_with(config, Use::Serve, native).await?;
         let token = CancellationToken::new();
         let tasks = TaskTracker::new();
         let host = Arc::new(Host::new(&core, token.clone(), tasks.clone()));
         let shutdown = token.clone().drop_guard();
-        Ok(Held { core, host, token, shutdown, tasks, serving: Vec::new(), control: None })
+        Ok(Held {
+            core,
+            host,
+            token,
+            announced: CancellationToken::new(),
+            listens: None,
+            directory,
+            shutdown,
+            tasks,
+            serving: Vec::new(),
+            control: None,
+        })
     }
 
     /// Serves the MCP endpoint, `/healthz`, `/readyz` and `/metrics`; the bound address.
@@ -66,10 +104,12 @@ impl Held {
             tasks: self.tasks.clone(),
             ..HttpConfig::default()
         };
-        let router = self.core.gateway.router(http)?;
-        let limits = ServeLimits { drain: super::DRAIN, ..ServeLimits::default() };
-        let serving = mcp::server::serve(listener, router, self.token.clone(), limits);
+        let app = self.core.gateway.app(http)?;
+        let limits = ServeLimits { drain: limit(config), ..ServeLimits::default() };
+        let (announced, token) = (self.announced.clone(), self.token.clone());
+        let serving = mcp::server::serve_announced(listener, app, announced, token, limits);
         self.serving.push(AbortOnDropHandle::new(tokio::spawn(serving)));
+        self.listens = Some(address);
         Ok(address)
     }
 
@@ -78,27 +118,33 @@ impl Held {
     /// # Errors
     /// [`Error::File`]: a socket can't be made.
     pub async fn begin(&mut self) -> Result<(), Error> {
-        let dir = self.core.config.ledger.directory().to_owned();
-        self.control = Some(control::serve(&dir, self.core.routes(), self.token.clone())?);
-        self.serving.push(lines::serve(&dir, self.host.clone())?);
-        match self.core.recover().await {
-            Ok(0) => {}
-            Ok(taken) => tracing::info!(operations = taken, "took up what an earlier run left behind"),
-            // The recovery loop tries again; a store that failed for good says so itself.
-            Err(e) => tracing::error!(error = %e, "what an earlier run left behind could not be read"),
+        if self.core.config.ledger.postgres().is_none() || self.directory.is_some() {
+            let dir = self.core.config.ledger.directory().to_owned();
+            self.control = Some(control::serve(&dir, self.core.routes(), self.token.clone())?);
+            self.serving.push(lines::serve(&dir, self.host.clone())?);
         }
+        self.core.describe(self.listens).await;
+        self.core.recover().await;
         self.core.gateway.set_ready();
         Ok(())
     }
 
-    /// Takes no more calls, gives those in flight this much time to end, makes everything durable and lets the ledger
-    /// go. What is past its point of no return and outlasts this is taken up by the next run.
+    /// Ends in order: says so for a while where a balancer asks (`/readyz`), while everything is answered; then takes no
+    /// more calls, gives those in flight time to end, makes everything durable and lets the ledger go. What is past its
+    /// point of no return and outlasts this is taken up by the next run, or at once by another replica. `drain`: instead
+    /// of what the configuration says, and without an announcement.
     ///
     /// # Errors
     /// [`Error::Store`]: the store had failed; what was answered before is durable all the same.
-    pub async fn shutdown(self, drain: Duration) -> Result<(), Error> {
-        let Held { core, shutdown, tasks, serving, control, .. } = self;
+    pub async fn shutdown(self, drain: Option<Duration>) -> Result<(), Error> {
+        let Held { mut core, announced, listens, shutdown, tasks, serving, control, directory, .. } = self;
         core.gateway.drain();
+        if drain.is_none() && listens.is_some() {
+            announced.cancel();
+            tokio::time::sleep(core.config.server.shutdown_delay.duration()).await;
+        }
+        let drain = drain.unwrap_or_else(|| limit(&core.config));
+        core.stop_recovering();
         drop(shutdown);
         tasks.close();
         let ended = async {
@@ -112,8 +158,14 @@ impl Held {
         if let Some(control) = control {
             let _ = tokio::time::timeout(drain, control).await;
         }
-        core.close().await
+        let closed = core.close().await;
+        drop(directory);
+        closed
     }
+}
+
+fn limit(config: &Config) -> Duration {
+    config.server.shutdown_limit.duration()
 }
 
 /// `Host` names beyond loopback: those listed, and that of the public URL.

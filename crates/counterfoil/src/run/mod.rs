@@ -2,13 +2,17 @@
 //! told by operators over its control socket.
 
 mod assemble;
+mod backup;
 mod bundled;
+mod claim;
 mod control;
 mod core;
 mod executor;
 mod held;
 mod lines;
+mod opened;
 mod origins;
+mod replicas;
 pub(crate) mod socket;
 
 #[cfg(feature = "cli")]
@@ -16,7 +20,7 @@ pub(crate) use self::core::data_directory;
 pub use self::core::{Core, Use};
 pub use assemble::{Loaded, load};
 pub use control::Operator;
-pub(crate) use held::Held;
+pub(crate) use held::{Held, Sockets};
 pub(crate) use lines::{NAME as LINES, Refused, Terms, greet};
 
 use crate::Error;
@@ -25,18 +29,14 @@ use crate::native::Native;
 use crate::stdio;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::time::Duration;
-
-/// How long calls in flight may take to end on shutdown.
-const DRAIN: Duration = Duration::from_secs(30);
 
 /// Starts gateways.
 pub struct Server;
 
 impl Server {
     /// Opens the ledger, starts recovery, and serves: the MCP endpoint, `/healthz`, `/readyz`, `/metrics`, the control
-    /// socket, and a socket for the clients of other processes. Calls are answered from the start; `/readyz` waits for
-    /// what an earlier run left behind.
+    /// socket, and a socket for the clients of other processes. Calls are answered from the start; `/readyz` waits a
+    /// second at most for what an earlier run left behind.
     ///
     /// # Errors
     /// [`Error`] says what stands in the way; nothing is left running.
@@ -49,7 +49,7 @@ impl Server {
     /// # Errors
     /// As [`Server::start`].
     pub async fn start_with(config: Config, native: Native) -> Result<Running, Error> {
-        let mut held = Held::open(config, native).await?;
+        let mut held = Held::open(config, native, Sockets::Needed).await?;
         let address = held.listen().await?;
         held.begin().await?;
         Ok(Running { held, address })
@@ -141,12 +141,14 @@ impl Running {
         Error::Fatal(self.held.core.failed().await)
     }
 
-    /// Takes no more calls, lets those in flight end (30 s at most), makes everything durable and lets the ledger go.
+    /// Announces the end for `[server] shutdown_delay`, while calls are still taken; then takes no more, lets those in
+    /// flight end (`shutdown_limit` at most), makes everything durable and lets the ledger go. What outlasts that is taken
+    /// up by the next run, or at once by another replica.
     ///
     /// # Errors
     /// [`Error::Store`]: the store had failed; what was answered before is durable all the same.
     pub async fn shutdown(self) -> Result<(), Error> {
-        self.held.shutdown(DRAIN).await
+        self.held.shutdown(None).await
     }
 }
 

@@ -137,7 +137,7 @@ where
     })
     .await;
     match (held, ended) {
-        (Some(held), Ok(())) => held.shutdown(ENDING).await,
+        (Some(held), Ok(())) => held.shutdown(Some(ENDING)).await,
         (_, ended) => ended,
     }
 }

@@ -4,7 +4,7 @@ use super::{MAX_ANSWER, STARTING};
 use crate::Error;
 use crate::config::Config;
 use crate::native::Native;
-use crate::run::{Held, LINES, Refused, Terms, greet, socket};
+use crate::run::{Held, LINES, Refused, Sockets, Terms, greet, socket};
 use mcp::server::LineReader;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -94,7 +94,10 @@ impl Reach {
 
     async fn once(&self) -> Result<Backend, Obstacle> {
         let dir = self.config.ledger.directory();
-        if let Ok(stream) = socket::connect(dir, LINES).await {
+        // A ledger that replicas share needs nobody to hold it: this process is one of them.
+        if self.config.ledger.postgres().is_none()
+            && let Ok(stream) = socket::connect(dir, LINES).await
+        {
             let (reader, writer) = stream.into_split();
             let backend = self.greeted(Box::new(reader), Box::new(writer), None).await?;
             tracing::info!("another process holds the ledger; requests are forwarded to it");
@@ -103,10 +106,14 @@ impl Reach {
             }
             return Ok(backend);
         }
-        match Held::open(self.config.clone(), self.native.clone()).await {
+        match Held::open(self.config.clone(), self.native.clone(), Sockets::IfFree).await {
             Ok(held) => self.here(held).await,
             Err(error) => {
-                let passing = matches!(&error, Error::Open(ledger_sqlite::OpenError::Locked { .. }));
+                let passing = matches!(
+                    &error,
+                    Error::Open(ledger_sqlite::OpenError::Locked { .. })
+                        | Error::OpenPostgres(ledger_postgres::OpenError::Unreachable(_))
+                );
                 Err(Obstacle { error, passing })
             }
         }
