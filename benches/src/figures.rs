@@ -10,7 +10,7 @@ enum Bar {
 }
 
 /// Names, bars and aims of the figures that have one.
-const BARS: [(&str, Bar, f64); 8] = [
+const BARS: [(&str, Bar, f64); 11] = [
     ("readonly_vs_axum_16", Bar::AtLeast(0.8), 0.95),
     ("readonly_vs_axum_64", Bar::AtLeast(0.8), 0.95),
     ("readonly_vs_rmcp_64", Bar::AtLeast(1.5), 2.0),
@@ -19,6 +19,9 @@ const BARS: [(&str, Bar, f64); 8] = [
     ("ledger_vs_floor_64", Bar::AtLeast(0.7), 0.9),
     ("growth_1e6", Bar::AtLeast(0.9), 1.0),
     ("recover_10k_ms", Bar::Under(5000.0), 1000.0),
+    ("pg_ledger_vs_pgbench_64", Bar::AtLeast(2.0), 4.0),
+    ("listen_kb", Bar::Under(20.0), 15.0),
+    ("notify_p50_ms", Bar::Under(100.0), 20.0),
 ];
 
 /// All that were taken, in order.

@@ -9,5 +9,6 @@ pub mod load;
 pub mod peers;
 pub mod process;
 pub mod recovery;
+pub mod replicas;
 pub mod runs;
 pub mod stored;

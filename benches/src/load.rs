@@ -172,25 +172,41 @@ pub fn run(
     connections: usize,
     lasting: Duration,
 ) -> Result<Outcome> {
+    run_over(&[(addr, ask.clone())], pid.as_slice(), connections, lasting)
+}
+
+/// Asks several servers for a time, over a number of connections, which are dealt out among them in turn; the CPU of all
+/// of `pids` is counted.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_over(
+    servers: &[(SocketAddr, Ask)],
+    pids: &[u32],
+    connections: usize,
+    lasting: Duration,
+) -> Result<Outcome> {
+    let of = |n: usize| &servers[n % servers.len()];
     let mut poll = Poll::new()?;
     let mut events = Events::with_capacity(1024);
-    let mut all = (0..connections).map(|_| Connection::open(addr, ask)).collect::<Result<Vec<_>>>()?;
+    let mut all =
+        (0..connections).map(|n| Connection::open(of(n).0, &of(n).1)).collect::<Result<Vec<_>>>()?;
     for (n, connection) in all.iter_mut().enumerate() {
         poll.registry().register(&mut connection.stream, Token(n), Interest::READABLE)?;
     }
-    let used = || pid.map_or(Ok(Duration::ZERO), cpu);
+    let used = || pids.iter().map(|pid| cpu(*pid)).sum::<Result<Duration>>();
     let (before, began) = (used()?, Instant::now());
     let end = began + lasting;
     let mut took: Vec<u32> = Vec::with_capacity(1 << 20);
     let mut late = 0_usize;
-    for connection in &mut all {
-        connection.send(ask)?;
+    for (n, connection) in all.iter_mut().enumerate() {
+        connection.send(&of(n).1)?;
     }
     let mut waiting = connections;
     while waiting > 0 {
         poll.poll(&mut events, Some(Duration::from_millis(100)))?;
         for n in events.iter().map(Event::token) {
-            let connection = &mut all[n.0];
+            let (connection, ask) = (&mut all[n.0], &of(n.0).1);
             if !connection.waits || !connection.read()? {
                 continue;
             }

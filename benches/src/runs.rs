@@ -44,7 +44,7 @@ pub struct Pair {
     pub theirs: Outcome,
 }
 
-fn middle(all: &[Outcome]) -> Outcome {
+pub(crate) fn middle(all: &[Outcome]) -> Outcome {
     let of = |f: fn(&Outcome) -> f64| median(all.iter().map(f).collect());
     Outcome {
         per_second: of(|o| o.per_second),
@@ -266,7 +266,13 @@ pub fn start(figures: &mut Figures) -> Result<()> {
 /// A stream is not served.
 pub fn listen(figures: &mut Figures) -> Result<()> {
     let ours = Ledgered::start()?;
-    let (addr, pid) = (ours.gateway.addr, ours.gateway.process.pid());
+    let each = listen_kb(ours.gateway.addr, ours.gateway.process.pid())?;
+    figures.add("rss_per_listen_kb", each, "");
+    Ok(())
+}
+
+/// What an open `subscriptions/listen` stream takes at a server, in kB.
+pub(crate) fn listen_kb(addr: SocketAddr, pid: u32) -> Result<f64> {
     let open = |count: usize| {
         (0..count)
             .map(|_| {
@@ -283,6 +289,5 @@ pub fn listen(figures: &mut Figures) -> Result<()> {
     let _first = open(STREAMS / 8)?;
     let before = process::rss_kb(pid)?;
     let _streams = open(STREAMS)?;
-    figures.add("rss_per_listen_kb", (process::rss_kb(pid)? - before) / STREAMS as f64, "");
-    Ok(())
+    Ok((process::rss_kb(pid)? - before) / STREAMS as f64)
 }

@@ -58,10 +58,13 @@ pub fn configure(project: &Project) -> Result<()> {
     project.edit(|text| {
         let url = format!("[ledger]\nurl = \"${{env:{LEDGER}}}\"\n");
         let lease = format!("lease = \"{}ms\"\n", LEASE.as_millis());
-        let delay = format!("[server]\nshutdown_delay = \"{SHUTDOWN_DELAY}\"\nlegacy_sessions = \"always\"\n");
-        text.replacen("[ledger]\n", &url, 1)
-            .replacen("lease = \"500ms\"\n", &lease, 1)
-            .replacen("[server]\n", &delay, 1)
+        let delay =
+            format!("[server]\nshutdown_delay = \"{SHUTDOWN_DELAY}\"\nlegacy_sessions = \"always\"\n");
+        text.replacen("[ledger]\n", &url, 1).replacen("lease = \"500ms\"\n", &lease, 1).replacen(
+            "[server]\n",
+            &delay,
+            1,
+        )
     })
 }
 
@@ -93,6 +96,7 @@ impl Cluster {
         }
         let addresses: Vec<SocketAddr> = replicas.iter().map(|r| r.addr).collect();
         let front = free_address()?;
+        project.server("public_url", &format!("\"http://{front}/mcp\""))?;
         let nginx = Nginx::recipe(front, &addresses)?;
         let mut all = Cluster { postgres, database, folder, replicas, nginx, front, binary, next: 0 };
         all.mend(project)?;
@@ -143,7 +147,8 @@ impl Cluster {
             command = other;
         }
         let direct = self.postgres.url(&self.database);
-        let cabled = direct.replace(&format!(":{}/", self.postgres.port()), &format!(":{}/", replica.cable.addr.port()));
+        let cabled = direct
+            .replace(&format!(":{}/", self.postgres.port()), &format!(":{}/", replica.cable.addr.port()));
         command.arg("--data").arg(&data);
         command.env(LEDGER, cabled).env("COUNTERFOIL_FAILPOINTS_IN", self.folder.join("points"));
         replica.process = Some(Process::start(&mut command, &log(&self.folder, n))?);
@@ -274,7 +279,8 @@ impl Cluster {
                 match http::json(addr, "GET", "/readyz", None) {
                     Ok(r) if r.status == 200 => break,
                     other if Instant::now() > until => {
-                        let said = other.map_or_else(|e| e.to_string(), |r| format!("{}: {}", r.status, r.text()));
+                        let said =
+                            other.map_or_else(|e| e.to_string(), |r| format!("{}: {}", r.status, r.text()));
                         bail!("replica {n} is not ready: {said}\n{}", tail(&log(&self.folder, n), 2000));
                     }
                     _ => thread::sleep(Duration::from_millis(20)),

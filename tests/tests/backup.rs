@@ -18,7 +18,8 @@ fn a_copy_goes_on_where_it_was_made() -> Result<()> {
     let mut gateway = project.gateway(None)?;
     let addr = gateway.addr;
     let call = |addr, order: &str| {
-        let said = wire::call(addr, LONG, &Call::new(&Class::Key.tool(), Class::Key.arguments(order)).keyed(order));
+        let said =
+            wire::call(addr, LONG, &Call::new(&Class::Key.tool(), Class::Key.arguments(order)).keyed(order));
         said.brief()
     };
     let before = call(addr, "before");
@@ -39,7 +40,11 @@ fn a_copy_goes_on_where_it_was_made() -> Result<()> {
     let meta = std::fs::metadata(&copy)?;
     ensure!(meta.permissions().mode() & 0o777 == 0o600, "{:o}", meta.permissions().mode());
     ensure!(busy.1["bytes"] == json!(meta.len()), "{busy:?}");
-    ensure!(std::fs::read_dir(project.path())?.flatten().all(|f| !f.file_name().to_string_lossy().contains(".part")));
+    ensure!(
+        std::fs::read_dir(project.path())?
+            .flatten()
+            .all(|f| !f.file_name().to_string_lossy().contains(".part"))
+    );
     // Nothing is overwritten, and a name is needed.
     let again = project.run(&["backup", "copy.db"])?;
     ensure!(again.status.code() == Some(2), "{again:?}");
@@ -71,12 +76,16 @@ fn a_copy_goes_on_where_it_was_made() -> Result<()> {
     let about = |id: &str| -> Vec<String> {
         let all = found["findings"].as_array().into_iter().flatten();
         let of = all.filter(|f| f["about"] == format!("{id}.refunds.create"));
-        of.map(|f| format!("{} {}", f["level"].as_str().unwrap_or("?"), f["what"].as_str().unwrap_or("?"))).collect()
+        of.map(|f| format!("{} {}", f["level"].as_str().unwrap_or("?"), f["what"].as_str().unwrap_or("?")))
+            .collect()
     };
     let keyed = about(Class::Key.name());
     let stray = sandbox.effects("object=after")?.to_string();
     ensure!(
-        keyed.iter().any(|l| l.starts_with("warning ") && l.contains("bear effect keys that the ledger doesn't know: re_")),
+        keyed
+            .iter()
+            .any(|l| l.starts_with("warning ")
+                && l.contains("bear effect keys that the ledger doesn't know: re_")),
         "{keyed:?} {stray}"
     );
     let natural = about(Class::Natural.name());

@@ -84,7 +84,12 @@ fn no_call_fails_while_a_server_is_drained() -> Result<()> {
         while failed < 2 {
             std::thread::sleep(Duration::from_millis(250));
             let ready = http::json(addr, "GET", "/readyz", None)?;
-            ensure!(ready.status == 503 && ready.text() == "draining\n", "{}: {}", ready.status, ready.text());
+            ensure!(
+                ready.status == 503 && ready.text() == "draining\n",
+                "{}: {}",
+                ready.status,
+                ready.text()
+            );
             ensure!(http::json(addr, "GET", "/healthz", None)?.status == 200);
             failed += 1;
         }
@@ -113,7 +118,15 @@ fn a_call_under_way_is_answered_and_a_stream_has_its_end() -> Result<()> {
     let mut gateway = stage.project.gateway(None)?;
     let addr = gateway.addr;
     let params = json!({ "notifications": { "toolsListChanged": true }, "_meta": wire::meta(&json!({})) });
-    let listen = wire::post(addr, "7", "subscriptions/listen", None, &params, "application/json, text/event-stream", &[]);
+    let listen = wire::post(
+        addr,
+        "7",
+        "subscriptions/listen",
+        None,
+        &params,
+        "application/json, text/event-stream",
+        &[],
+    );
     stage.sandbox.rule(&json!({ "on": Class::Key.on(), "do": "delay", "delay_ms": 400 }))?;
     let (stream, slow, status) = std::thread::scope(|scope| -> Result<_> {
         let stream = scope.spawn(move || http::once(addr, LONG, &listen));

@@ -117,6 +117,8 @@ fn every_replica_answers_with_the_same_bytes() -> Result<()> {
 fn news_and_sessions(bus: Option<&str>) -> Result<()> {
     let (mut cluster, project) = fixtures(bus)?;
     let [a, b, c] = addresses(&cluster);
+    // Whoever comes to a bus tells that something may have been missed, and then more is told than happened.
+    thread::sleep(Duration::from_millis(1500));
     let filter = json!({
         "toolsListChanged": true, "promptsListChanged": true, "resourceSubscriptions": [WATCHED],
     });
@@ -211,7 +213,14 @@ fn a_replica_that_is_gone_is_passed_over_and_its_calls_are_taken_over() -> Resul
     // It dies with a request out.
     stage.cluster.arm("send.after")?;
     let lost = wire::call(front, LIMIT, &refund("gone"));
-    let dead = stage.cluster.dead().context("nobody died")?;
+    let until = Instant::now() + LIMIT;
+    let dead = loop {
+        match stage.cluster.dead() {
+            Some(dead) => break dead,
+            None if Instant::now() > until => anyhow::bail!("nobody died: {}", lost.brief()),
+            None => thread::sleep(Duration::from_millis(2)),
+        }
+    };
     assert!(matches!(lost, Said::Lost(_)), "{}", lost.brief());
     let begun = Instant::now();
     // No call after that fails: nginx passes the dead one over.
@@ -252,7 +261,12 @@ fn nginx_limits_and_logs_by_method_and_name() -> Result<()> {
     // So is whoever doesn't say what it calls: the limit would be none.
     let body = br#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
     let host = front.to_string();
-    let legacy = [("Host", host.as_str()), ("Content-Type", "application/json"), ("Accept", "application/json, text/event-stream"), auth[0]];
+    let legacy = [
+        ("Host", host.as_str()),
+        ("Content-Type", "application/json"),
+        ("Accept", "application/json, text/event-stream"),
+        auth[0],
+    ];
     let limited = answered(front, 45, &http::request("POST", "/mcp", &legacy, body), 429)?;
     assert!(limited >= 5, "{limited} of 45 were refused");
     // What reads isn't.
@@ -261,13 +275,19 @@ fn nginx_limits_and_logs_by_method_and_name() -> Result<()> {
     assert_eq!(answered(front, 45, &list, 200)?, 45);
     // A header that says what the body doesn't gets nowhere.
     let params = json!({ "name": "stripe_refunds_create", "arguments": {}, "_meta": wire::meta(&json!({})) });
-    let lie = wire::post(front, "1", "tools/call", Some("operation_status"), &params, "application/json", &auth);
+    let lie =
+        wire::post(front, "1", "tools/call", Some("operation_status"), &params, "application/json", &auth);
     let reply = http::once(front, LIMIT, &lie)?;
     let said: Value = reply.json();
     assert_eq!((reply.status, &said["error"]["code"]), (400, &json!(-32020)), "{said}");
     // Only what looks like a name is logged.
     let odd = [("Mcp-Name", "a\"b c"), ("Mcp-Method", "tools/\"steal"), ("Host", host.as_str())];
     http::once(front, LIMIT, &http::request("POST", "/mcp", &odd, b"{}"))?;
+    // The last line is written after its answer.
+    let until = Instant::now() + LIMIT;
+    while stage.cluster.requests()?.len() < 137 && Instant::now() < until {
+        thread::sleep(Duration::from_millis(10));
+    }
     let lines = stage.cluster.requests()?;
     let has = |part: &str| lines.iter().filter(|l| l.contains(part)).count();
     assert_eq!(has("\"tools/call\" \"stripe_refunds_create\""), 45);

@@ -22,15 +22,27 @@ pub fn run(args: &[String]) -> Result<bool> {
     {
         return first(rest);
     }
-    peers()?;
+    // Replicas are compared with no peers.
+    let replicas = args.iter().any(|a| a == "postgres" || a == "--store=postgres");
+    if !replicas {
+        peers()?;
+    }
     let binary = counterfoil()?;
     build(&["--package", "counterfoil-benches", "--features", "servers", "--bins"])?;
     for name in PROGRAMS {
         keep("release", name)?;
     }
-    // By itself: it is built with the hooks for faults, which nothing else may have.
-    build(&["--package", "counterfoil-ledger-sqlite", "--example", "commit_rate"])?;
-    keep_as("release", "examples/commit_rate", "commit_rate")?;
+    // By themselves: they are built with the hooks for faults, which nothing else may have.
+    let (package, example) = match replicas {
+        false => ("counterfoil-ledger-sqlite", "commit_rate"),
+        true => ("counterfoil-ledger-postgres", "throughput"),
+    };
+    build(&["--package", package, "--example", example])?;
+    keep_as("release", &format!("examples/{example}"), example)?;
+    if replicas {
+        build(&["--package", "counterfoil-tests", "--features", "fixture", "--bin", "fixture"])?;
+        keep("release", "fixture")?;
+    }
     // Ledgers lie on the disk that the project lies on: a temporary folder may be in memory.
     let temporary = build_dir().join("bench/tmp");
     std::fs::create_dir_all(&temporary)?;
@@ -38,6 +50,7 @@ pub fn run(args: &[String]) -> Result<bool> {
     c.args(args)
         .env("COUNTERFOIL_BIN", binary)
         .env("COUNTERFOIL_BUILD_DIR", build_dir())
+        .env("COUNTERFOIL_FIXTURE", build_dir().join("bin/release/fixture"))
         .env("TMPDIR", temporary);
     match c.status()?.code() {
         Some(0) => Ok(true),

@@ -258,8 +258,15 @@ fn test(quick: bool, only: Option<String>) -> Result<bool> {
     // So many have every fault with every class of provider.
     let (rounds, replicated) = if quick { ("60", "40") } else { ("360", "300") };
     steps.run("torture", |s| counted(s, "torture", &["--rounds", rounds]));
+    steps.run("torture: the harness sees what replicas do wrong", |s| {
+        counted(s, "torture", &["--self-check", "--store", "postgres", "--replicas", "3", "--seed", "7"])
+    });
     steps.run("torture: replicas", |s| {
-        counted(s, "torture", &["--store", "postgres", "--replicas", "3", "--rounds", replicated])
+        counted(
+            s,
+            "torture",
+            &["--store", "postgres", "--replicas", "3", "--jobs", "6", "--rounds", replicated],
+        )
     });
     steps.run("ordeals", |s| counted(s, "torture", &["--ordeal", "all", "--open", "2000"]));
     steps.run("torture: the front page's table", |s| {

@@ -5,6 +5,7 @@ use anyhow::{Result, bail};
 use clap::Parser;
 use counterfoil_benches::figures::Figures;
 use counterfoil_benches::process::load_average;
+use counterfoil_benches::replicas;
 use counterfoil_benches::runs::{self, Extent, PAIRS};
 use serde_json::json;
 use std::process::ExitCode;
@@ -21,6 +22,23 @@ const NAMES: [&[&str]; 7] = [
     &["growth_1e6"],
 ];
 
+/// The same of replicas on PostgreSQL.
+const REPLICAS: [&[&str]; 4] = [
+    &["pg_calls_per_s", "pg_p50_ms", "pg_p99_ms"],
+    &["pg_ledger_vs_pgbench_64"],
+    &["listen_kb", "notify_p50_ms"],
+    &["takeover_ms"],
+];
+
+/// Where the ledgers are that are measured.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Store {
+    /// In a file.
+    Sqlite,
+    /// In a database server of its own, which is started for this.
+    Postgres,
+}
+
 #[derive(Parser)]
 #[command(name = "bench", about = "What a call costs, beside what others cost")]
 struct Cli {
@@ -30,6 +48,9 @@ struct Cli {
     /// Only figures whose name contains this, and those that are taken together with them
     #[arg(long, value_name = "FIGURE")]
     only: Option<String>,
+    /// Where the ledgers are
+    #[arg(long, value_enum, default_value = "sqlite")]
+    store: Store,
     /// How long each side of a pair is measured, in seconds
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=60))]
     seconds: u64,
@@ -52,10 +73,13 @@ fn main() -> ExitCode {
 fn run(cli: &Cli) -> Result<bool> {
     let wanted =
         |name: &str| cli.only.as_deref().is_none_or(|only| name.contains(only) || only.contains(name));
-    let group = |n: usize| NAMES[n].iter().any(|name| wanted(name));
-    if !(0..NAMES.len()).any(group) {
-        bail!("there is no such figure; there are {}", NAMES.concat().join(", "));
+    let names: &[&[&str]] = if cli.store == Store::Sqlite { &NAMES } else { &REPLICAS };
+    let taken = |n: usize| names.get(n).is_some_and(|all| all.iter().any(|name| wanted(name)));
+    if !(0..names.len()).any(taken) {
+        bail!("there is no such figure; there are {}", names.concat().join(", "));
     }
+    let group = |n: usize| cli.store == Store::Sqlite && taken(n);
+    let replicas = |n: usize| cli.store == Store::Postgres && taken(n);
     let extent = Extent { each: Duration::from_secs(cli.seconds) };
     let (before, began) = (load_average(), Instant::now());
     if before > 1.0 {
@@ -83,6 +107,18 @@ fn run(cli: &Cli) -> Result<bool> {
     }
     if group(6) {
         runs::growth(&mut figures, extent)?;
+    }
+    if replicas(0) {
+        replicas::calls(&mut figures, extent.each)?;
+    }
+    if replicas(1) {
+        replicas::floor(&mut figures, extent.each)?;
+    }
+    if replicas(2) {
+        replicas::news(&mut figures)?;
+    }
+    if replicas(3) {
+        replicas::takeover(&mut figures)?;
     }
     let all_met = figures.all_met();
     if cli.json {

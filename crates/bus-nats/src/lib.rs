@@ -54,31 +54,30 @@ impl NatsBus {
     /// # Errors
     /// [`Error`]: the URL is none.
     pub async fn connect(url: &str, identity: &Identity) -> Result<Arc<NatsBus>, Error> {
-        let form = Form::new(&identity.secret).ok_or_else(|| Error::Setup("the ledger has no secret".into()))?;
+        let form =
+            Form::new(&identity.secret).ok_or_else(|| Error::Setup("the ledger has no secret".into()))?;
         let addresses: Vec<async_nats::ServerAddr> = url
             .split(',')
             .map(|one| one.trim().parse().map_err(|_| Error::Setup("its URL is not one of NATS".into())))
             .collect::<Result<_, _>>()?;
         let heard = broadcast::Sender::new(ROOM);
         let (telling, to_send) = mpsc::channel(WAITING);
-        let (gaps, again) = (heard.clone(), telling.clone());
+        let dropped: Arc<std::sync::atomic::AtomicBool> = Arc::default();
+        let (gaps, again) = (heard.clone(), (telling.clone(), Arc::clone(&dropped)));
         let client = ConnectOptions::new()
             .name("counterfoil")
             .no_echo()
             .retry_on_initial_connect()
-            .reconnect_delay_callback(|tries| {
-                PAUSE.min(Duration::from_millis(20 << tries.min(10)))
-            })
+            .reconnect_delay_callback(|tries| PAUSE.min(Duration::from_millis(20 << tries.min(10))))
             .event_callback(move |event| {
                 let (gaps, again) = (gaps.clone(), again.clone());
-                async move { on(&event, &gaps, &again) }
+                async move { on(&event, &gaps, &again.0, &again.1) }
             })
             .connect(addresses)
             .await
             .map_err(|e| Error::Setup(e.kind().to_string()))?;
         let subject = form.subject();
         let hearing = tokio::spawn(hear(client.clone(), subject.clone(), form.clone(), heard.clone()));
-        let dropped = Arc::default();
         let sending = tokio::spawn(send(client, subject, form, to_send, Arc::clone(&dropped)));
         Ok(Arc::new(NatsBus {
             telling,
@@ -90,9 +89,7 @@ impl NatsBus {
     }
 
     fn put(&self, one: Telling) {
-        if self.telling.try_send(one).is_err() {
-            self.dropped.store(true, std::sync::atomic::Ordering::Release);
-        }
+        put(&self.telling, &self.dropped, one);
     }
 }
 
@@ -110,13 +107,27 @@ impl Bus for NatsBus {
     }
 }
 
+/// Has it sent; or, if too much waits, a gap behind that.
+fn put(telling: &mpsc::Sender<Telling>, dropped: &std::sync::atomic::AtomicBool, one: Telling) {
+    if telling.try_send(one).is_err() {
+        dropped.store(true, std::sync::atomic::Ordering::Release);
+        // If all of it was sent meanwhile, this tells of it.
+        let _ = telling.try_send(Telling::Gap);
+    }
+}
+
 /// What happened to the connection.
-fn on(event: &Event, gaps: &broadcast::Sender<Heard>, telling: &mpsc::Sender<Telling>) {
+fn on(
+    event: &Event,
+    gaps: &broadcast::Sender<Heard>,
+    telling: &mpsc::Sender<Telling>,
+    dropped: &std::sync::atomic::AtomicBool,
+) {
     match event {
         Event::Connected => {
             tracing::info!("connected to the bus");
             let _ = gaps.send(Heard::Gap);
-            let _ = telling.try_send(Telling::Gap);
+            put(telling, dropped, Telling::Gap);
         }
         Event::Disconnected => {
             tracing::warn!("the bus is away; news of other replicas come late until it is back");
@@ -140,7 +151,9 @@ async fn hear(client: Client, subject: String, form: Form, heard: broadcast::Sen
                         }
                         Some(Message::Note(note)) => drop(heard.send(Heard::Note(Arc::new(note)))),
                         Some(Message::Gap) => drop(heard.send(Heard::Gap)),
-                        None => tracing::warn!("a message on the bus was not made by a replica of this ledger and version"),
+                        None => tracing::warn!(
+                            "a message on the bus was not made by a replica of this ledger and version"
+                        ),
                     }
                 }
             }

@@ -4,8 +4,7 @@ use crate::config::ConfigError;
 use std::net::SocketAddr;
 
 /// What a second process on an SQLite ledger is told.
-const REPLICAS: &str =
-    ". A ledger on SQLite has one process; for several replicas put it into PostgreSQL ([ledger] url = \"postgres://…\")";
+const REPLICAS: &str = ". A ledger on SQLite has one process; for several replicas put it into PostgreSQL ([ledger] url = \"postgres://…\")";
 
 fn more(e: &ledger_sqlite::OpenError) -> &'static str {
     if matches!(e, ledger_sqlite::OpenError::Locked { .. }) { REPLICAS } else { "" }

@@ -171,7 +171,10 @@ fn a_ledger_in_postgresql() {
 
     let mut c = parse("[ledger]\nurl = \"postgresql://h/db\"\n").unwrap();
     let p = c.ledger.postgres().unwrap();
-    assert_eq!((p.schema.as_str(), p.replica.as_deref(), p.synchronous_standby), ("counterfoil", None, false));
+    assert_eq!(
+        (p.schema.as_str(), p.replica.as_deref(), p.synchronous_standby),
+        ("counterfoil", None, false)
+    );
     assert_eq!((c.ledger.directory(), &c.bus), (Path::new(".counterfoil"), &BusConfig::Auto));
     c.set_data("elsewhere".as_ref());
     assert_eq!(c.ledger.directory(), Path::new("elsewhere"));
@@ -203,9 +206,17 @@ fn a_databases_password_is_named_and_never_shown() {
         Config::parse(&file, text, [("COUNTERFOIL__LEDGER__URL", value)]).map_err(|e| e.to_string())
     };
     assert_eq!(over("", url).unwrap().ledger.postgres().unwrap().url.expose(), url);
-    for bad in ["postgres://cf:hunter2@:1/cf", "postgres://cf:hunter2@db", "postgres://cf:hunter2@db:x/cf", "pg://cf:hunter2@db/cf"] {
+    for bad in [
+        "postgres://cf:hunter2@:1/cf",
+        "postgres://cf:hunter2@db",
+        "postgres://cf:hunter2@db:x/cf",
+        "pg://cf:hunter2@db/cf",
+    ] {
         let e = over("", bad).unwrap_err();
-        assert!(e.starts_with("environment variable COUNTERFOIL__LEDGER__URL: ") && !e.contains("hunter2"), "{e}");
+        assert!(
+            e.starts_with("environment variable COUNTERFOIL__LEDGER__URL: ") && !e.contains("hunter2"),
+            "{e}"
+        );
     }
 }
 

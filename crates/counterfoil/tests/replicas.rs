@@ -58,6 +58,10 @@ impl Stage {
     }
 
     fn call(&self, served: &Served, order: &str) -> Ran {
+        self.call_with(served, order, "8")
+    }
+
+    fn call_with(&self, served: &Served, order: &str, retries: &str) -> Ran {
         let order_id = format!("order_id={order}");
         let key = format!("k-{order}");
         self.dir.run(&[
@@ -65,6 +69,8 @@ impl Stage {
             served.endpoint(),
             "payments_refunds_create",
             "--json",
+            "--retries",
+            retries,
             "--key",
             &key,
             "--arg",
@@ -120,6 +126,11 @@ fn until(what: &str, mut done: impl FnMut() -> bool) {
 #[test]
 fn every_replica_answers_the_same_and_commands_work_beside_them() {
     let stage = Stage::new("lease = \"2s\"");
+    // What only looks makes nothing.
+    let none = stage.run(&["ops", "list"]).expect(2);
+    assert!(none.stderr.contains("there is no ledger"), "{none:?}");
+    let doctor = stage.run(&["doctor"]).expect(0);
+    assert!(doctor.stdout.contains("not there yet; `serve` makes it"), "{doctor:?}");
     let (a, b) = (stage.serve("a"), stage.serve("b"));
     assert_eq!(a.ready["ledger"], b.ready["ledger"]);
     assert!(a.ready["ledger"].as_str().unwrap().starts_with("postgres://127.0.0.1:"), "{}", a.ready);
@@ -158,7 +169,8 @@ fn every_replica_answers_the_same_and_commands_work_beside_them() {
     let hello = json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "t", "version": "1" } });
     let mut stdin = child.stdin.take().unwrap();
     for (id, method, params) in [(1, "initialize", hello), (2, "tools/list", json!({}))] {
-        writeln!(stdin, "{}", json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params })).unwrap();
+        writeln!(stdin, "{}", json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }))
+            .unwrap();
     }
     let answers: Vec<String> =
         BufReader::new(child.stdout.take().unwrap()).lines().take(2).map(Result::unwrap).collect();
@@ -204,7 +216,7 @@ fn a_call_that_outlasts_a_shutdown_is_taken_over_at_once() {
     let (a, b) = (stage.serve("a"), stage.serve("b"));
     arm(&stage.at, r#"{"on":"POST /v1/refunds","do":"apply_then_hang"}"#);
     std::thread::scope(|scope| {
-        let lost = scope.spawn(|| stage.call(&a, "o7"));
+        let lost = scope.spawn(|| stage.call_with(&a, "o7", "0"));
         until("the call never left", || effects(&stage.at, "o7") == 1);
         a.signal(rustix::process::Signal::TERM);
         let begun = Instant::now();

@@ -1,7 +1,7 @@
 //! What a call's arguments must be: the tool's JSON Schema, compiled once, offline and bounded; and the
 //! `idempotency_key` argument that is added where the schema's root allows for it.
 
-use crate::bounds::{NoBound, Work};
+use crate::bounds::{NoBound, Telling, Work};
 use crate::tool::BadArguments;
 use mcp::json::{Limits, Raw, RawObject, quote};
 
@@ -103,8 +103,20 @@ impl Schema {
         if self.validator.is_valid(&value) {
             return Ok(());
         }
+        // The validator collects all that is wrong before it gives any of it.
+        let wrong: Vec<_> = match self.work.telling(&value) {
+            Telling::All => self.validator.iter_errors(&value).take(TOLD).collect(),
+            Telling::First => self.validator.validate(&value).err().into_iter().collect(),
+            Telling::Nothing => Vec::new(),
+        };
+        if wrong.is_empty() {
+            return Err(BadArguments(
+                "they don't fit this tool's schema, and are too many to say where; send less at once to be told"
+                    .into(),
+            ));
+        }
         let mut told: Vec<String> = Vec::new();
-        for e in self.validator.iter_errors(&value).take(TOLD) {
+        for e in wrong {
             let at = e.instance_path().to_string();
             let text: String = e.to_string().chars().take(300).collect();
             told.push(if at.is_empty() { text } else { format!("at {at}: {text}") });
@@ -227,6 +239,32 @@ mod tests {
         .unwrap();
         let e = s.check(&raw(r#"{"amount":"x"}"#).object().unwrap()).unwrap_err();
         assert!(e.0.contains("/amount") && e.0.contains("payment"), "{e}");
+    }
+
+    #[test]
+    fn arguments_of_very_many_values_are_refused_without_a_list_of_all_that_is_wrong() {
+        let names: Vec<String> = (0..100).map(|n| format!("member{n}")).collect();
+        let row = serde_json::json!({ "required": names });
+        let check = |row: &serde_json::Value, rows: usize| {
+            let schema = serde_json::json!({ "type": "object", "properties": { "rows": { "items": row } } });
+            let s = Schema::compile(&raw(&schema.to_string())).unwrap();
+            let arguments = serde_json::json!({ "rows": vec![serde_json::json!({}); rows] });
+            s.check(&raw(&arguments.to_string()).object().unwrap()).unwrap_err().0
+        };
+        assert_eq!(check(&row, 2).matches("member").count(), TOLD);
+        assert_eq!(check(&row, 20_000).matches("member").count(), 1);
+        let either = serde_json::json!({ "anyOf": [row] });
+        assert!(check(&either, 20_000).contains("too many to say where"));
+    }
+
+    #[test]
+    fn a_schema_of_schemas_can_be_an_argument() {
+        let s = Schema::compile(&raw(
+            r#"{"type":"object","properties":{"schema":{"$ref":"https://json-schema.org/draft/2020-12/schema"}}}"#,
+        ))
+        .unwrap();
+        assert!(s.check(&raw(r#"{"schema":{"type":"string"}}"#).object().unwrap()).is_ok());
+        assert!(s.check(&raw(r#"{"schema":{"type":7}}"#).object().unwrap()).is_err());
     }
 
     #[test]

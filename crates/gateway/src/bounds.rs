@@ -17,6 +17,18 @@ const MOST: u64 = 4_000_000;
 /// So few for each value are taken, however many values there are: their number is bounded by the size of a body.
 const FEW: u64 = 64;
 
+/// The most errors that a check may collect, so that it can say what is wrong in several places.
+const MOST_ERRORS: u64 = 50_000;
+
+/// Schemas of schemas that the validator has with it, and what they cost at most for each value, at whatever depth.
+const WITH_IT: [&str; 4] = [
+    "https://json-schema.org/draft/2020-12/schema",
+    "http://json-schema.org/draft-07/schema",
+    "http://json-schema.org/draft-06/schema",
+    "http://json-schema.org/draft-04/schema",
+];
+const COST_OF_IT: u64 = 32;
+
 /// Keywords with one schema for the same value.
 const SAME: [&str; 4] = ["not", "if", "then", "else"];
 /// Keywords with schemas in a list or by name, for the same value.
@@ -50,6 +62,21 @@ pub(crate) enum NoBound {
 pub(crate) struct Work {
     /// Evaluations of one value at this depth.
     at_depth: Vec<u64>,
+    /// The most that one evaluation may find wrong.
+    wrong: u64,
+    /// The first error is found without collecting others.
+    plain: bool,
+}
+
+/// What can be told about a value that doesn't fit, without collecting more errors than memory is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Telling {
+    /// All of them.
+    All,
+    /// The first one.
+    First,
+    /// None.
+    Nothing,
 }
 
 #[derive(Default)]
@@ -61,6 +88,10 @@ struct Node {
     inside: Vec<usize>,
     /// The validator looks twice, to know what is left over.
     twice: bool,
+    /// As many evaluations as comparing the value with its choices costs.
+    compared: u64,
+    /// Evaluations besides, at every depth.
+    besides: u64,
 }
 
 /// All that can be referred to in a document.
@@ -102,6 +133,12 @@ impl<'a> Document<'a> {
             Some(Value::String(id)) if !is_root => self.resources.push((id, value)),
             _ => {}
         }
+    }
+
+    /// Whether a reference means a schema of schemas. One that this document extends is not known.
+    fn is_with_it(&self, reference: &str) -> bool {
+        let base = reference.split('#').next().unwrap_or_default();
+        WITH_IT.contains(&base) && !self.anchors.contains_key("meta")
     }
 
     /// Whatever a reference may mean: more than one where that depends on the way there.
@@ -179,10 +216,19 @@ impl<'a> Graph<'a> {
             twice: members.contains_key("unevaluatedProperties") || members.contains_key("unevaluatedItems"),
             ..Node::default()
         };
+        if let Some(Value::Array(options)) = members.get("enum")
+            && !options.iter().all(Value::is_string)
+            && !options.iter().all(Value::is_number)
+        {
+            // Those of several kinds are compared one after the other.
+            node.compared = options.len() as u64 / 8;
+        }
         for keyword in ["$ref", "$dynamicRef"] {
             if let Some(Value::String(reference)) = members.get(keyword) {
                 let targets = self.document.targets(reference);
-                if targets.is_empty() {
+                if targets.is_empty() && self.document.is_with_it(reference) {
+                    node.besides = node.besides.saturating_add(COST_OF_IT);
+                } else if targets.is_empty() {
                     return Err(NoBound::Elsewhere(reference.clone()));
                 }
                 node.same.extend(targets.into_iter().map(|t| self.node(t)));
@@ -263,11 +309,12 @@ impl Work {
             for &at in &ordered {
                 let node = &nodes[at];
                 let own = if depth == 0 {
-                    1
+                    node.compared.saturating_add(1)
                 } else {
                     let named = node.named.iter().map(|n| above[*n]).max().unwrap_or(0);
                     node.inside.iter().fold(named, |sum, n| sum.saturating_add(above[*n]))
                 };
+                let own = own.saturating_add(node.besides);
                 let same = node.same.iter().fold(own, |sum, n| sum.saturating_add(here[*n]));
                 here[at] = if node.twice { same.saturating_mul(2) } else { same };
             }
@@ -278,14 +325,29 @@ impl Work {
             above = here;
         }
         let of_one = at_depth.iter().take(4).fold(0, |sum: u64, n| sum.saturating_add(*n));
-        if of_one > MOST_OF_ONE { Err(NoBound::TooMuch) } else { Ok(Work { at_depth }) }
+        if of_one > MOST_OF_ONE {
+            return Err(NoBound::TooMuch);
+        }
+        let (wrong, plain) = widest(schema);
+        Ok(Work { at_depth, wrong, plain })
     }
 
     /// Whether a value can be checked within the bound.
     pub fn takes(&self, value: &Value) -> bool {
-        if self.at_depth.iter().all(|n| *n <= FEW) {
-            return true;
+        self.at_depth.iter().all(|n| *n <= FEW) || self.evaluations(value) <= MOST
+    }
+
+    /// What can be told about this value, which doesn't fit.
+    pub fn telling(&self, value: &Value) -> Telling {
+        match self.evaluations(value).saturating_mul(self.wrong) {
+            0..=MOST_ERRORS => Telling::All,
+            _ if self.plain => Telling::First,
+            _ => Telling::Nothing,
         }
+    }
+
+    /// The most evaluations that checking this value takes.
+    fn evaluations(&self, value: &Value) -> u64 {
         let mut counts = [0_u64; DEEPEST + 1];
         let mut left = vec![(value, 0)];
         while let Some((value, depth)) = left.pop() {
@@ -296,12 +358,34 @@ impl Work {
                 _ => {}
             }
         }
-        let total = counts
+        counts
             .iter()
             .zip(&self.at_depth)
-            .fold(0_u64, |sum, (values, each)| sum.saturating_add(values.saturating_mul(*each)));
-        total <= MOST
+            .fold(0_u64, |sum, (values, each)| sum.saturating_add(values.saturating_mul(*each)))
     }
+}
+
+/// The most that one evaluation finds wrong (of names that must be there, each that is missing), and whether there is no
+/// choice between schemas: where there is, a validator collects what is wrong with each.
+fn widest(schema: &Value) -> (u64, bool) {
+    let (mut most, mut plain) = (4, true);
+    let mut left = vec![("", schema)];
+    while let Some((word, value)) = left.pop() {
+        match value {
+            Value::Array(all) => {
+                if word != "enum" && all.iter().all(Value::is_string) {
+                    most = most.max(all.len() as u64);
+                }
+                left.extend(all.iter().map(|v| ("", v)));
+            }
+            Value::Object(members) => {
+                plain &= !["anyOf", "oneOf"].iter().any(|word| members.contains_key(*word));
+                left.extend(members.iter().map(|(word, v)| (word.as_str(), v)));
+            }
+            _ => {}
+        }
+    }
+    (most, plain)
 }
 
 #[cfg(test)]
@@ -372,5 +456,41 @@ mod tests {
         assert!(!work.takes(&nested(40)));
         let many = json!({ "next": vec![json!(1); 50_000] });
         assert!(work.takes(&many));
+    }
+
+    #[test]
+    fn schemas_of_schemas_can_be_referred_to_unless_they_are_extended() {
+        for with_it in WITH_IT {
+            for reference in [with_it.to_owned(), format!("{with_it}#")] {
+                let schema = json!({ "properties": { "schema": { "$ref": reference } } });
+                assert_eq!(work(&schema)[1], 1 + COST_OF_IT);
+                let mut extended = schema;
+                extended["$dynamicAnchor"] = json!("meta");
+                assert!(matches!(Work::of(&extended), Err(NoBound::Elsewhere(_))));
+            }
+        }
+    }
+
+    #[test]
+    fn long_choices_of_several_kinds_count() {
+        let options: Vec<Value> = (0..5000).map(|n| json!(n)).collect();
+        let same = json!({ "items": { "enum": options } });
+        let of_two_kinds = [options, vec![json!("one")]].concat();
+        let mixed = json!({ "items": { "enum": of_two_kinds } });
+        let many = json!(vec![1; 20_000]);
+        assert!(Work::of(&same).unwrap().takes(&many));
+        assert!(!Work::of(&mixed).unwrap().takes(&many));
+        assert!(Work::of(&mixed).unwrap().takes(&json!(vec![1; 2000])));
+    }
+
+    #[test]
+    fn no_more_errors_are_collected_than_memory_is_for() {
+        let names: Vec<String> = (0..100).map(|n| format!("member{n}")).collect();
+        let all = |n| json!(vec![json!({}); n]);
+        let plain = Work::of(&json!({ "items": { "required": names } })).unwrap();
+        assert_eq!(plain.telling(&all(100)), Telling::All);
+        assert_eq!(plain.telling(&all(20_000)), Telling::First);
+        let either = Work::of(&json!({ "items": { "anyOf": [{ "required": names }] } })).unwrap();
+        assert_eq!(either.telling(&all(20_000)), Telling::Nothing);
     }
 }

@@ -10,6 +10,7 @@ use ledger::bus::{Bus, Note};
 use ledger::{Epoch, Store};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A stream opened (or is open, told again).
@@ -19,6 +20,8 @@ pub(crate) const CLOSED: &str = "stream.closed";
 /// Tell of your open streams again.
 pub(crate) const TELL: &str = "stream.tell";
 
+/// Streams that one note tells of: well below the longest body.
+const A_NOTE: usize = 200;
 /// Streams of other replicas that are remembered of one session.
 const MAX_ELSEWHERE: usize = 64;
 /// Sessions with streams at other replicas that are remembered.
@@ -32,9 +35,16 @@ pub(crate) struct Told {
     epoch: u64,
     number: u64,
     opened: i64,
+    /// Whether the session may have streams at other replicas too: what is told of is.
+    #[serde(skip)]
+    shared: bool,
 }
 
 impl Told {
+    fn is(&self, other: &Told) -> bool {
+        (self.epoch, self.number) == (other.epoch, other.number)
+    }
+
     /// The later ones are newer.
     fn age(&self) -> (i64, u64, u64) {
         (self.opened, self.epoch, self.number)
@@ -46,6 +56,8 @@ pub(crate) struct Feeds {
     store: Arc<dyn Store>,
     bus: Arc<dyn Bus>,
     all: Mutex<HashMap<Arc<str>, Fed>>,
+    /// Numbers given to streams so far: none is given twice, since what is told of one may be heard late.
+    given: AtomicU64,
 }
 
 #[derive(Default)]
@@ -54,8 +66,6 @@ struct Fed {
     here: Vec<Told>,
     /// Those at other replicas.
     elsewhere: Vec<Told>,
-    /// Numbers given to streams so far.
-    given: u64,
     /// Changes of what it follows that are known of here.
     changes: u64,
 }
@@ -68,37 +78,39 @@ impl Fed {
 
 impl Feeds {
     pub fn new(store: Arc<dyn Store>, bus: Arc<dyn Bus>) -> Feeds {
-        Feeds { store, bus, all: Mutex::default() }
+        Feeds { store, bus, all: Mutex::default(), given: AtomicU64::new(0) }
     }
 
     fn all(&self) -> MutexGuard<'_, HashMap<Arc<str>, Fed>> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn tell(&self, topic: &str, stream: &Told) {
-        if let Ok(body) = serde_json::to_string(stream) {
-            self.bus.tell(Note { topic: topic.into(), body });
+    /// Tells of these; while all are locked, so that nobody hears of the end of one before its beginning.
+    fn tell(&self, topic: &str, streams: &[Told]) {
+        for some in streams.chunks(A_NOTE) {
+            if let Ok(body) = serde_json::to_string(some) {
+                self.bus.tell(Note { topic: topic.into(), body });
+            }
         }
     }
 
     /// A stream of this session begins. `shared`: the session may have streams at other replicas too.
     pub fn enter(feeds: &Arc<Feeds>, session: Arc<str>, shared: bool) -> Feed {
         let mut all = feeds.all();
-        let fed = all.entry(session.clone()).or_default();
-        fed.given += 1;
-        let number = fed.given;
+        let number = feeds.given.fetch_add(1, Ordering::Relaxed) + 1;
         let stream = Told {
             session: session.clone(),
             epoch: feeds.store.epoch().0,
             number,
             opened: feeds.store.now().0,
+            shared,
         };
-        fed.here.push(stream.clone());
-        drop(all);
         if shared {
-            feeds.tell(OPENED, &stream);
+            feeds.tell(OPENED, std::slice::from_ref(&stream));
         }
-        Feed { feeds: feeds.clone(), session, number, shared }
+        all.entry(session.clone()).or_default().here.push(stream);
+        drop(all);
+        Feed { feeds: feeds.clone(), session, number }
     }
 
     /// What this session follows may have changed.
@@ -108,20 +120,22 @@ impl Feeds {
         }
     }
 
-    /// Another replica told of a stream.
+    /// Another replica told of streams.
     pub fn heard(&self, topic: &str, body: &str) {
-        let Ok(stream) = serde_json::from_str::<Told>(body) else { return };
+        let Ok(streams) = serde_json::from_str::<Vec<Told>>(body) else { return };
         let mut all = self.all();
-        if topic == OPENED && (all.len() < MAX_SESSIONS || all.contains_key(&stream.session)) {
-            let fed = all.entry(stream.session.clone()).or_default();
-            fed.elsewhere.retain(|s| (s.epoch, s.number) != (stream.epoch, stream.number));
-            if fed.elsewhere.len() < MAX_ELSEWHERE {
-                fed.elsewhere.push(stream);
-            }
-        } else if let Some(fed) = all.get_mut(&stream.session) {
-            fed.elsewhere.retain(|s| (s.epoch, s.number) != (stream.epoch, stream.number));
-            if fed.is_empty() {
-                all.remove(&stream.session);
+        for stream in streams {
+            if topic == OPENED && (all.len() < MAX_SESSIONS || all.contains_key(&stream.session)) {
+                let fed = all.entry(stream.session.clone()).or_default();
+                fed.elsewhere.retain(|s| !s.is(&stream));
+                if fed.elsewhere.len() < MAX_ELSEWHERE {
+                    fed.elsewhere.push(stream);
+                }
+            } else if let Some(fed) = all.get_mut(&stream.session) {
+                fed.elsewhere.retain(|s| !s.is(&stream));
+                if fed.is_empty() {
+                    all.remove(&stream.session);
+                }
             }
         }
     }
@@ -129,14 +143,13 @@ impl Feeds {
     /// Tells of all streams that are open here, as those of this boot: a replica whose lease lapsed has a new one.
     pub fn tell_all(&self) {
         let epoch = self.store.epoch().0;
+        let mut all = self.all();
         let mut open = Vec::new();
-        for stream in self.all().values_mut().flat_map(|fed| &mut fed.here) {
+        for stream in all.values_mut().flat_map(|fed| &mut fed.here).filter(|s| s.shared) {
             stream.epoch = epoch;
             open.push(stream.clone());
         }
-        for stream in open {
-            self.tell(OPENED, &stream);
-        }
+        self.tell(OPENED, &open);
     }
 
     /// Something may have been missed: what is known of other replicas is asked for again, and anything may have changed.
@@ -166,7 +179,6 @@ pub(crate) struct Feed {
     feeds: Arc<Feeds>,
     session: Arc<str>,
     number: u64,
-    shared: bool,
 }
 
 impl Feed {
@@ -195,9 +207,8 @@ impl Drop for Feed {
         if fed.is_empty() {
             all.remove(&self.session);
         }
-        drop(all);
-        if let Some(gone) = gone.filter(|_| self.shared) {
-            self.feeds.tell(CLOSED, &gone);
+        if let Some(gone) = gone.filter(|s| s.shared) {
+            self.feeds.tell(CLOSED, &[gone]);
         }
     }
 }
@@ -258,10 +269,10 @@ mod tests {
         let mine = Feeds::enter(&feeds, "a".into(), true);
         let Ok(Heard::Note(opened)) = told.try_recv() else { panic!("it is told") };
         assert_eq!(opened.topic, OPENED);
-        let mut newer: Told = serde_json::from_str(&opened.body).unwrap();
+        let [mut newer]: [Told; 1] = serde_json::from_str(&opened.body).unwrap();
         newer.number += 10;
         newer.opened += 5;
-        let body = serde_json::to_string(&newer).unwrap();
+        let body = serde_json::to_string(&[&newer]).unwrap();
         feeds.heard(OPENED, &body);
         feeds.heard(OPENED, &body);
         assert!(!mine.is_newest());
@@ -269,7 +280,7 @@ mod tests {
         assert!(mine.is_newest());
         // One whose replica is no longer alive does not count, and is forgotten.
         newer.epoch += 7;
-        feeds.heard(OPENED, &serde_json::to_string(&newer).unwrap());
+        feeds.heard(OPENED, &serde_json::to_string(&[&newer]).unwrap());
         assert!(mine.is_newest());
         feeds.forget_the_dead();
         assert!(feeds.all()["a"].elsewhere.is_empty());
@@ -284,5 +295,52 @@ mod tests {
         drop(mine);
         assert!(matches!(told.try_recv(), Ok(Heard::Note(n)) if n.topic == CLOSED));
         assert!(feeds.all().is_empty());
+    }
+
+    /// What is told and not heard yet.
+    fn notes(told: &mut broadcast::Receiver<Heard>) -> Vec<Arc<Note>> {
+        let mut notes = Vec::new();
+        while let Ok(heard) = told.try_recv() {
+            let Heard::Note(note) = heard else { panic!("{heard:?}") };
+            notes.push(note);
+        }
+        notes
+    }
+
+    #[test]
+    fn connections_over_lines_are_this_replicas_own() {
+        let bus = Arc::new(Kept(broadcast::Sender::new(16)));
+        let mut told = bus.listen();
+        let feeds = feeds(bus.clone());
+        let line = Feeds::enter(&feeds, "a".into(), false);
+        feeds.tell_all();
+        drop(line);
+        assert_eq!(notes(&mut told), []);
+    }
+
+    #[test]
+    fn many_streams_are_told_of_in_few_notes_each_under_its_own_number() {
+        let bus = Arc::new(Kept(broadcast::Sender::new(64 << 10)));
+        let mut told = bus.listen();
+        let (here, there) = (feeds(bus.clone()), feeds(Arc::new(Alone::default())));
+        let id = |n: usize| -> Arc<str> { format!("{n:064x}").into() };
+        let open: Vec<Feed> = (0..10_000).map(|n| Feeds::enter(&here, id(n), true)).collect();
+        notes(&mut told);
+        here.tell_all();
+        let all = notes(&mut told);
+        // So few that no bus has to drop any of them: who hears of a gap asks for them all again.
+        assert!(all.len() <= 50 && all.iter().all(|n| n.body.len() < ledger::bus::MAX_BODY), "{}", all.len());
+        all.iter().for_each(|n| there.heard(&n.topic, &n.body));
+        assert_eq!(there.all().len(), open.len());
+        drop(open);
+        let ends = notes(&mut told);
+        // One that begins after the only one ended is another, in whatever order that is heard.
+        let again = Feeds::enter(&here, id(0), true);
+        notes(&mut told).iter().for_each(|n| there.heard(&n.topic, &n.body));
+        ends.iter().for_each(|n| there.heard(&n.topic, &n.body));
+        assert_eq!(there.all().len(), 1);
+        drop(again);
+        notes(&mut told).iter().for_each(|n| there.heard(&n.topic, &n.body));
+        assert!(there.all().is_empty());
     }
 }

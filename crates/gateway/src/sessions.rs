@@ -10,7 +10,7 @@ use crate::feeds::{Feed, Feeds};
 use crate::metrics::Metrics;
 use ledger::bus::{Bus, Note};
 use ledger::store::{MAX_SUBSCRIPTIONS, Session, SessionChange};
-use ledger::{Env, Millis, Store, StoreError, SystemEnv, Time};
+use ledger::{Env, Millis, Store, StoreError, SystemEnv};
 use mcp::Revision;
 use mcp::error::RpcError;
 use mcp::json::{Limits, Raw, RawObject};
@@ -403,8 +403,7 @@ impl Sessions {
             return;
         }
         let (store, metrics) = (self.store.clone(), self.metrics.clone());
-        let idle_since = Time(now.0.saturating_sub(self.idle.0));
-        let unused_since = Time(idle_since.0.saturating_sub(self.store.gaps().ended_since(idle_since).0));
+        let unused_since = self.store.gaps().start_of(now, self.idle);
         tokio::spawn(async move {
             let (most, times) = PRUNED;
             for _ in 0..times {

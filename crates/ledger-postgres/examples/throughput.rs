@@ -1,5 +1,7 @@
 //! How many operations a second the store makes, closed loop, beside pgbench with the bare two statements on the same
-//! server, one commit each. `throughput [callers] [seconds] [replicas]`; the server is its own, with fsync on.
+//! server, one commit each. `throughput [callers] [seconds] [replicas]`; the server is its own, with fsync on. `WRITERS=2`: two writers a replica.
+//! `throughput pairs [callers] [seconds] [pairs]`: both in turn, openings and closings only, as in the other store's
+//! example; their ratio as JSON on the last line.
 //! `throughput grow [operations]`: HOT share and table sizes while operations come and go.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
@@ -18,8 +20,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use temp_postgres::{Options, TempPostgres};
 
-/// Open, close (both waited for), delivery (not waited for).
-async fn life(s: &PgStore, n: u32) {
+/// Open, close (both waited for), and with `delivered` the delivery (not waited for).
+async fn life(s: &PgStore, n: u32, delivered: bool) {
     let now = s.now();
     let name = OperationId::new(now, SystemEnv.random_u128());
     let made = opening_at(name, "alice", Some(&name.to_string()), n, s.epoch(), now);
@@ -34,19 +36,27 @@ async fn life(s: &PgStore, n: u32) {
         blobs.extend(more);
     }
     assert_eq!(s.write(w).await.unwrap(), Committed::Done);
-    s.write_lazily(step(&next, Event::Deliver(DeliveryState::Written), now, 3).unwrap().1);
+    if delivered {
+        s.write_lazily(step(&next, Event::Deliver(DeliveryState::Written), now, 3).unwrap().1);
+    }
 }
 
 async fn stores(server: &TempPostgres, database: &str, replicas: usize) -> Vec<Arc<PgStore>> {
     let mut all = Vec::new();
     for _ in 0..replicas {
-        let config = Config::new(server.url(database), "test");
+        let writers = std::env::var("WRITERS").ok().and_then(|w| w.parse().ok()).unwrap_or(1);
+        let config = Config { writers, ..Config::new(server.url(database), "test") };
         all.push(PgStore::open(config, Arc::new(SystemEnv), Arc::new(|why| panic!("{why}"))).await.unwrap());
     }
     all
 }
 
-async fn ours(stores: &[Arc<PgStore>], callers: usize, seconds: u64) -> (f64, Vec<Duration>) {
+async fn ours(
+    stores: &[Arc<PgStore>],
+    callers: usize,
+    seconds: u64,
+    delivered: bool,
+) -> (f64, Vec<Duration>) {
     let stop = Arc::new(AtomicBool::new(false));
     let begun = Instant::now();
     let all: Vec<_> = (0..callers)
@@ -56,7 +66,7 @@ async fn ours(stores: &[Arc<PgStore>], callers: usize, seconds: u64) -> (f64, Ve
                 let mut took = Vec::new();
                 while !stop.load(Ordering::Relaxed) {
                     let begun = Instant::now();
-                    life(&s, u32::try_from(c).unwrap()).await;
+                    life(&s, u32::try_from(c).unwrap(), delivered).await;
                     took.push(begun.elapsed());
                 }
                 took
@@ -104,6 +114,39 @@ fn pgbench(server: &TempPostgres, database: &str, callers: usize, seconds: u64) 
     tps.unwrap_or_else(|| panic!("{said} {}", String::from_utf8_lossy(&done.stderr)))
 }
 
+/// Both right after the other; who begins alternates.
+async fn pairs(server: &TempPostgres, database: &str, callers: usize, seconds: u64, count: u64) {
+    let all = stores(server, database, 1).await;
+    ours(&all, callers, seconds, false).await;
+    let bytes = server.sql(
+        database,
+        "SELECT ((SELECT sum(length(record)) FROM counterfoil.op) + (SELECT sum(length(data)) FROM counterfoil.op_blob)) / (SELECT count(*) FROM counterfoil.op)",
+    );
+    let mut made: Vec<(f64, f64)> = Vec::new();
+    for n in 0..count {
+        made.push(if n % 2 == 0 {
+            let rate = ours(&all, callers, seconds, false).await.0;
+            (rate, pgbench(server, database, callers, seconds))
+        } else {
+            let bare = pgbench(server, database, callers, seconds);
+            (ours(&all, callers, seconds, false).await.0, bare)
+        });
+        println!("{:?}", made.last().unwrap());
+    }
+    let stats = all[0].stats();
+    let median = |mut of: Vec<f64>| {
+        of.sort_by(f64::total_cmp);
+        (of[0], of[of.len() / 2], of[of.len() - 1])
+    };
+    let (least, ratio, most) = median(made.iter().map(|(a, b)| a / b).collect());
+    println!(
+        "{{\"ratio\":{ratio:.3},\"least\":{least:.3},\"most\":{most:.3},\"store_per_second\":{:.1},\"pgbench_per_second\":{:.1},\"writes_a_commit\":{:.2},\"bytes_an_operation\":{bytes}}}",
+        median(made.iter().map(|m| m.0).collect()).1,
+        median(made.iter().map(|m| m.1).collect()).1,
+        stats.writes as f64 / stats.commits as f64,
+    );
+}
+
 async fn grow(server: &TempPostgres, database: &str, operations: u64) {
     let all = stores(server, database, 1).await;
     let (s, n) = (all[0].clone(), Arc::new(AtomicU64::new(0)));
@@ -118,7 +161,7 @@ async fn grow(server: &TempPostgres, database: &str, operations: u64) {
                 tokio::spawn(async move {
                     loop {
                         let mine = n.fetch_add(1, Ordering::Relaxed);
-                        life(&s, u32::try_from(mine % 1000).unwrap()).await;
+                        life(&s, u32::try_from(mine % 1000).unwrap(), true).await;
                         if mine % each == each - 1 || n.load(Ordering::Relaxed) % each > each - 64 {
                             return;
                         }
@@ -161,12 +204,17 @@ async fn main() {
     if first.as_deref() == Some("grow") {
         return grow(&server, &database, number(args.next(), 100_000)).await;
     }
+    if first.as_deref() == Some("pairs") {
+        let callers = usize::try_from(number(args.next(), 64)).unwrap();
+        let (seconds, count) = (number(args.next(), 3), number(args.next(), 5));
+        return pairs(&server, &database, callers, seconds, count).await;
+    }
     let callers = usize::try_from(number(first, 64)).unwrap();
     let (seconds, replicas) = (number(args.next(), 5), usize::try_from(number(args.next(), 1)).unwrap());
     let all = stores(&server, &database, replicas).await;
-    ours(&all, callers, 1).await;
+    ours(&all, callers, 1, true).await;
     for round in 1..=2 {
-        let (rate, took) = ours(&all, callers, seconds).await;
+        let (rate, took) = ours(&all, callers, seconds, true).await;
         let at = |q: usize| took[(took.len() - 1) * q / 100];
         let stats = all[0].stats();
         println!(

@@ -18,6 +18,8 @@ CREATE TABLE meta (
   -- What is added to the database's clock, because that was set.
   shift bigint NOT NULL,
   clock_step bigint,
+  -- Stretches of the ledger's time that no replica watched, JSON.
+  gaps text NOT NULL DEFAULT '[]',
   -- Which cluster and timeline the ledger was last used in.
   system_identifier text,
   timeline bigint,

@@ -6,7 +6,7 @@
 //! hearers are told of a gap, and the notes of that time are read.
 
 use crate::link::{Conn, Link, lock};
-use crate::store::Shared;
+use crate::shared::Shared;
 use crate::{describe, replica};
 use ledger::Env;
 use ledger::bus::{Bus, Heard, MAX_BODY, MAX_TOPIC, Note, ROOM};

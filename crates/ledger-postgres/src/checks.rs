@@ -1,6 +1,6 @@
 //! Facts about the server and the other replicas, for `doctor` and readiness.
 
-use crate::store::Shared;
+use crate::shared::Shared;
 use ledger::store::StoreError;
 use ledger::words::{Epoch, Millis, Time};
 

@@ -20,6 +20,7 @@
 mod bus;
 mod checks;
 mod clock;
+mod contract;
 mod link;
 mod queue;
 mod read;
@@ -27,6 +28,7 @@ mod record;
 mod replica;
 mod schema;
 mod sessions;
+mod shared;
 mod store;
 mod tls;
 mod url;
@@ -98,7 +100,8 @@ pub struct Config {
     pub restored: bool,
     /// What a change of timeline means.
     pub failover: Failover,
-    /// Connections for writing: one or two.
+    /// Connections for writing: one or two. While one waits for the disk the other can give the server work, but each
+    /// then has half as many writes to a commit: on a server that shares two cores with its callers one does more.
     pub writers: usize,
     /// Connections for reading.
     pub readers: usize,
@@ -124,7 +127,7 @@ impl Config {
             clock_margin: Millis::secs(5),
             restored: false,
             failover: Failover::default(),
-            writers: 2,
+            writers: 1,
             readers: 2,
             make: true,
         }

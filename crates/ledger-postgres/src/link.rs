@@ -160,6 +160,11 @@ impl Link {
         Link { now, away, why, patience }
     }
 
+    /// Whether it is there now, as far as is known.
+    pub fn is_up(&self) -> bool {
+        self.now.borrow().as_ref().is_some_and(|c| c.is_usable())
+    }
+
     /// The connection, waited for as long as the database may be away.
     pub async fn get(&self) -> Result<Arc<Conn>, StoreError> {
         let mut now = self.now.clone();

@@ -119,6 +119,8 @@ impl Queue {
                         return Some(batch);
                     }
                     if q.stopped && q.jobs.is_empty() {
+                        // One was told; it tells the other.
+                        self.wake.notify_one();
                         return None;
                     }
                     // All that waits has to do with what another writer is at, who looks again when that is done.

@@ -2,7 +2,7 @@
 
 use crate::clock::{Jump, LedgerClock, Reading, elapsed};
 use crate::link::{Conn, lock};
-use crate::store::Shared;
+use crate::shared::Shared;
 use crate::{OpenError, describe, schema};
 use ledger::words::{Epoch, Millis, Time};
 use std::collections::BTreeSet;
@@ -232,9 +232,11 @@ async fn renew(
     let reading = Reading { sent, arrived: elapsed(), clock: row.get(0) };
     // Counted from before it was sent.
     shared.replica.renewed(epoch, sent + shared.config.lease.0);
+    let shift = shared.clock.shift();
     look(shared, conn, epoch).await?;
     let jump = match shared.clock.take(reading) {
-        Ok(()) => None,
+        // Another replica put the clock right; not all have renewed their leases since.
+        Ok(()) => (shared.clock.shift() != shift).then_some(Jump(0)),
         Err(jump) => {
             step(shared, conn, jump).await?;
             Some(jump)
@@ -309,7 +311,7 @@ async fn renew_epoch(shared: &Shared) {
         look(shared, &conn, old).await?;
         let mut config = shared.config.clone();
         config.description = lock(&shared.description).clone();
-        let begun = schema::begin(&conn, &config, &shared.instance, false).await?;
+        let begun = schema::begin(&conn, &config, &shared.instance, false, false).await?;
         shared.clock.heard(begun.shift, begun.step);
         // A jump that nobody has put right yet is seen at the next beat.
         let _ = shared.clock.take(begun.reading);

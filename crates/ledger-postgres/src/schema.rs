@@ -4,6 +4,7 @@ use crate::clock::{Reading, elapsed};
 use crate::link::Conn;
 use crate::{Config, FAILOVER_WITHIN, Failover, OpenError};
 use ledger::Env;
+use ledger::gaps::{Gap, Gaps};
 use ledger::keys::Secret;
 use ledger::store::Identity;
 use ledger::words::{Epoch, Time};
@@ -129,6 +130,7 @@ pub(crate) struct Begun {
     pub step: Option<Time>,
     pub high_water: Time,
     pub held: Option<String>,
+    pub gaps: Gaps,
 }
 
 /// This cluster's number and timeline; a server that does not tell leaves them out.
@@ -166,12 +168,14 @@ fn suspicion(
     timeline_changed(config, known.1, here.1, unused)
 }
 
-/// Registers a boot: its epoch, its lease, and whether the ledger is where it was.
+/// Registers a boot: its epoch, its lease, and whether the ledger is where it was. `fresh`: this replica watched no clock
+/// before.
 pub(crate) async fn begin(
     conn: &Conn,
     config: &Config,
     instance: &str,
     restored: bool,
+    fresh: bool,
 ) -> Result<Begun, tokio_postgres::Error> {
     let client = &conn.client;
     let here = match client.query_one(ORIGIN, &[]).await {
@@ -186,7 +190,7 @@ pub(crate) async fn begin(
         Err(e) => return Err(e),
     };
     client.batch_execute("BEGIN").await?;
-    let done = begin_inside(client, config, instance, restored, here).await;
+    let done = begin_inside(client, config, instance, restored, fresh, here).await;
     client.batch_execute(if done.is_ok() { "COMMIT" } else { "ROLLBACK" }).await?;
     done
 }
@@ -196,11 +200,13 @@ async fn begin_inside(
     config: &Config,
     instance: &str,
     restored: bool,
+    fresh: bool,
     here: (Option<String>, Option<i64>),
 ) -> Result<Begun, tokio_postgres::Error> {
     // The lock first: what is read of the clock must not have waited.
     let meta = client
-        .query_one("SELECT name, secret, high_water, shift, clock_step, system_identifier, timeline, held FROM meta FOR UPDATE", &[])
+        .query_one("SELECT name, secret, high_water, shift, clock_step, system_identifier, timeline, held, gaps,
+               EXISTS (SELECT 1 FROM replica WHERE ended_at IS NULL AND lease_until >= ledger_clock()) FROM meta FOR UPDATE", &[])
         .await?;
     let sent = elapsed();
     let clock: i64 = client.query_one("SELECT ledger_clock()", &[]).await?.get(0);
@@ -215,6 +221,12 @@ async fn begin_inside(
         shift -= ahead;
         step = step.max(Some(high_water));
     }
+    let mut gaps: Gaps = serde_json::from_str(meta.get(8)).unwrap_or_default();
+    if fresh && !meta.get::<_, bool>(9) && ahead > config.clock_margin.0 {
+        // Nobody saw whether this time passed, or the clock was set.
+        gaps.add(Gap { from: Time(high_water), to: Time(clock + shift) });
+    }
+    let kept = serde_json::to_string(&gaps).unwrap_or_else(|_| "[]".into());
     let known = (meta.get::<_, Option<String>>(5), meta.get::<_, Option<i64>>(6));
     let mut held: Option<String> = meta.get(7);
     if held.is_none() {
@@ -224,8 +236,8 @@ async fn begin_inside(
     client
         .execute(
             "UPDATE meta SET high_water = greatest(high_water, $1), shift = $2, clock_step = $3, held = $4,
-               system_identifier = coalesce($5, system_identifier), timeline = coalesce($6, timeline)",
-            &[&(clock + shift), &shift, &step, &held, &here.0, &here.1],
+               system_identifier = coalesce($5, system_identifier), timeline = coalesce($6, timeline), gaps = $7",
+            &[&(clock + shift), &shift, &step, &held, &here.0, &here.1, &kept],
         )
         .await?;
     let d = &config.description;
@@ -246,6 +258,7 @@ async fn begin_inside(
         step: step.map(Time),
         high_water: Time(high_water),
         held,
+        gaps,
     })
 }
 

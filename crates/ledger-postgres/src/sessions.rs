@@ -1,7 +1,7 @@
 //! Sessions of legacy clients: read in one statement, changed by one, each a transaction of its own.
 
 use crate::read::{Readers, SESSION, count};
-use crate::store::Shared;
+use crate::shared::Shared;
 use ledger::store::{MAX_SESSIONS, MAX_SUBSCRIPTIONS, SESSION_TAKEN, Session, SessionChange, StoreError};
 use ledger::words::Time;
 

@@ -50,7 +50,9 @@ pub(crate) fn parse(text: &str) -> Result<Address, OpenError> {
     }
     url.set_query(None);
     if !rest.is_empty() {
-        url.query_pairs_mut().extend_pairs(&rest);
+        // With %20 for a blank: the client's parser takes a plus sign for itself.
+        let query = url::form_urlencoded::Serializer::new(String::new()).extend_pairs(&rest).finish();
+        url.set_query(Some(&query.replace('+', "%20")));
     }
     // The parser's own message may quote the address.
     let mut config: tokio_postgres::Config =
@@ -98,6 +100,12 @@ mod tests {
         assert_eq!(tls("?sslmode=require&sslrootcert=/x").unwrap(), Tls::Authority);
         assert_eq!(tls("?sslmode=verify-full").unwrap(), Tls::Full);
         assert!(tls("?sslmode=allow").is_err() && tls("?sslmode=VERIFY-FULL").is_err());
+    }
+
+    #[test]
+    fn parameters_stay_as_they_are() {
+        let a = parse("postgres://u@localhost/db?password=a%20b%2Bc&sslmode=disable").unwrap();
+        assert_eq!(a.config.get_password(), Some(b"a b+c".as_slice()));
     }
 
     #[test]

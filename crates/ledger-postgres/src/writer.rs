@@ -1,13 +1,13 @@
-//! A writer: takes whatever waits, has it written by one statement, which is one transaction, and answers. There are two:
+//! A writer: takes whatever waits, has it written by one statement, which is one transaction, and answers. There may be two:
 //! while one waits for the disk, the other gives the server work.
 //!
 //! A statement whose answer was lost is sent again, on the next connection: it recognises what it did. Only where it
 //! can't tell (somebody wrote since) or the database stays away is the answer `Uncertain`.
 
-use crate::link::Conn;
+use crate::link::{Conn, Link};
 use crate::queue::{Job, Work};
 use crate::record::{Bits, Kind};
-use crate::store::Shared;
+use crate::shared::Shared;
 use crate::{describe, is_definite};
 use ledger::store::{Committed, SlotWrite, StoreError, StoreStats};
 use ledger::words::Epoch;
@@ -234,7 +234,16 @@ const OVER: &str = "this replica's lease is over; it goes on under a new epoch i
 
 /// Writes until the store is closed; `lane` is the writer's number.
 pub(crate) async fn run(shared: Arc<Shared>, lane: i16) {
-    while let Some(batch) = shared.queue.next().await {
+    let mine = usize::from(lane.unsigned_abs());
+    loop {
+        // Who has no connection leaves the work to who has one.
+        while !shared.is_closing()
+            && !shared.links.writers[mine].is_up()
+            && shared.links.writers.iter().any(Link::is_up)
+        {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let Some(batch) = shared.queue.next().await else { return };
         // What an earlier boot of this replica asked for is not made under the next one.
         let (epoch, lapsed) = (shared.epoch(), shared.is_lapsed());
         let (jobs, stale): (Vec<Job>, Vec<Job>) = batch.jobs.into_iter().partition(|j| match &j.work {

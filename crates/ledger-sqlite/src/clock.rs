@@ -88,13 +88,16 @@ impl LedgerClock {
         let (wall, started, boot) = (clock.wall(), clock.elapsed(), clock.boot());
         let margin = margin.0;
         let skew = wall.saturating_sub(started);
-        let stayed_up = boot.is_some() && boot == mark.boot && started >= mark.elapsed;
+        let same_boot = boot.is_some() && boot == mark.boot;
+        // A machine that was set back to an earlier state of itself has lived through less than it was seen to.
+        let set_back = same_boot && started < mark.elapsed;
+        let stayed_up = same_boot && !set_back;
         let agree = skew.abs_diff(mark.skew) <= margin.unsigned_abs();
         let watched = stayed_up && agree;
         let known = mark.high_water.0.saturating_add(if watched { started - mark.elapsed } else { 0 });
         // A small difference is the wall clock's own.
         let base = if watched && wall.saturating_sub(known) <= margin { known } else { wall.max(known) };
-        let set = (stayed_up && !agree) || (!watched && wall < base.saturating_sub(margin));
+        let set = set_back || (stayed_up && !agree) || (!watched && wall < base.saturating_sub(margin));
         let step = if set { base } else { mark.step.map_or(NO_STEP, |t| t.0) };
         let clock = LedgerClock {
             base,

@@ -162,6 +162,13 @@ impl Readers {
         self.some(sql, &[&now.0], limit)
     }
 
+    /// The same without what is running (2).
+    pub fn due_at_rest(&self, now: Time, limit: usize) -> Result<Vec<Operation>, StoreError> {
+        let sql = "SELECT id, version, record FROM op INDEXED BY op_attention
+                   WHERE attention IS NOT NULL AND attention <= ?1 AND state <> 2 ORDER BY attention, id";
+        self.some(sql, &[&now.0], limit)
+    }
+
     pub fn orphans(
         &self,
         epoch: Epoch,

@@ -346,6 +346,9 @@ impl Store for SqliteStore {
     async fn due(&self, now: Time, limit: usize) -> Result<Vec<Operation>, StoreError> {
         self.shared.usable()?.readers.due(now, limit)
     }
+    async fn due_at_rest(&self, now: Time, limit: usize) -> Result<Vec<Operation>, StoreError> {
+        self.shared.usable()?.readers.due_at_rest(now, limit)
+    }
     async fn orphans(&self, after: Option<OperationId>, limit: usize) -> Result<Vec<Operation>, StoreError> {
         let shared = self.shared.usable()?;
         shared.readers.orphans(shared.epoch, after, limit)

@@ -488,13 +488,15 @@ async fn a_machine_that_stayed_up_knows_how_long_nothing_ran() {
         let (s, _) = on_machine(dir.path(), Some("a"), T0.0 + 2 * HOUR + wall, up + 2 * HOUR);
         assert_eq!((s.now(), s.clock_step()), (now.plus(Millis(HOUR)), Some(now)), "{wall}");
     }
-    // Another start of the machine, or one that counts anew: only the wall clock is left.
-    for (boot, elapsed) in [("b", up + HOUR), ("a", up - 1)] {
+    // Another start of the machine: only the wall clock is left. The same one with less time since than was seen before:
+    // it was set back to an earlier state of itself, and how long ago that was, its wall clock may not know.
+    let set_back = Some(T0.plus(Millis(HOUR)));
+    for (boot, elapsed, step) in [("b", up + HOUR, None), ("a", up - 1, set_back)] {
         let dir = TempDir::new().unwrap();
         drop(begun(dir.path()));
         let (s, _) = on_machine(dir.path(), Some(boot), T0.0 + HOUR, elapsed);
         let now = T0.plus(Millis(HOUR));
-        assert_eq!((s.now(), s.clock_step(), minute(&s)), (now, None, now.plus(Millis(60_000))), "{boot}");
+        assert_eq!((s.now(), s.clock_step(), minute(&s)), (now, step, now.plus(Millis(60_000))), "{boot}");
     }
 }
 

@@ -8,8 +8,10 @@
 use crate::words::{Millis, Time};
 use serde::{Deserialize, Serialize};
 
-/// The most that are kept; of more, the two oldest become one, which covers what lay between them.
-const MOST: usize = 32;
+/// The most that are kept; of more, the two oldest become one, which covers what lay between them. So many that a week
+/// holds fewer even where every start of a restless ledger follows time that was not watched: what covers nearly all of a
+/// ledger's past would hold up the removal of old records for good.
+const MOST: usize = 1024;
 
 /// One such stretch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,7 +48,7 @@ impl Gaps {
     #[must_use]
     pub fn end_of(&self, since: Time, wait: Millis) -> Time {
         let mut end = since.plus(wait);
-        for gap in self.0.iter().filter(|g| g.to > since) {
+        for gap in self.after(since) {
             if gap.from >= end {
                 break;
             }
@@ -55,11 +57,30 @@ impl Gaps {
         end
     }
 
+    /// The other way round: the latest moment since which `wait` has really passed, as far as that is known, by `now`,
+    /// before which all of them ended.
+    #[must_use]
+    pub fn start_of(&self, now: Time, wait: Millis) -> Time {
+        let mut start = now.plus(Millis(wait.0.saturating_neg()));
+        for gap in self.0.iter().rev() {
+            if gap.to <= start {
+                break;
+            }
+            start = start.plus(Millis(gap.to.since(gap.from).0.saturating_neg()));
+        }
+        start
+    }
+
     /// How long those that ended after `since` were, together.
     #[must_use]
     pub fn ended_since(&self, since: Time) -> Millis {
-        let lengths = self.0.iter().filter(|g| g.to > since).map(|g| g.to.since(g.from).0);
+        let lengths = self.after(since).iter().map(|g| g.to.since(g.from).0);
         Millis(lengths.fold(0, i64::saturating_add))
+    }
+
+    /// Those that ended after this moment.
+    fn after(&self, since: Time) -> &[Gap] {
+        &self.0[self.0.partition_point(|g| g.to <= since)..]
     }
 }
 
@@ -96,6 +117,19 @@ mod tests {
             assert_eq!(g.end_of(Time(since), Millis(wait)), Time(end), "{wait} from {since}");
             assert_eq!(NONE.end_of(Time(since), Millis(wait)), Time(since + wait));
         }
+        for (now, wait, start) in [
+            // Within what was watched since the newest.
+            (2007, 7, 2000),
+            // Into the newest, through it, and through both.
+            (2007, 8, 1009),
+            (2005, 5, 2000),
+            (2020, 80, 50),
+        ] {
+            assert_eq!(g.start_of(Time(now), Millis(wait)), Time(start), "{wait} before {now}");
+            assert!(g.end_of(Time(start), Millis(wait)) <= Time(now));
+            assert!(g.end_of(Time(start + 1), Millis(wait)) > Time(now));
+            assert_eq!(NONE.start_of(Time(now), Millis(wait)), Time(now - wait));
+        }
         assert_eq!(g.ended_since(Time(0)), Millis(1890));
         assert_eq!(g.ended_since(Time(1000)), Millis(990));
         assert_eq!(g.ended_since(Time(1500)), Millis(990));
@@ -103,9 +137,23 @@ mod tests {
     }
 
     #[test]
+    fn hourly_starts_after_unwatched_time_hold_nothing_up_for_good() {
+        const HOUR: i64 = 3_600_000;
+        let mut g = Gaps::default();
+        for n in 0..20_000 {
+            g.add(Gap { from: Time(n * HOUR - 60_000), to: Time(n * HOUR) });
+        }
+        let now = Time(20_000 * HOUR);
+        let week = Millis(7 * 24 * HOUR);
+        // A minute of each hour of the week.
+        let lately = g.ended_since(g.start_of(now, week));
+        assert!(lately < Millis(4 * HOUR), "{lately:?}");
+    }
+
+    #[test]
     fn many_become_fewer_and_never_shorter() {
         let mut g = Gaps::default();
-        for n in 0..1000 {
+        for n in 0..3000 {
             let before = g.end_of(Time(0), Millis(5));
             g.add(Gap { from: Time(n * 10 + 9), to: Time(n * 10 + 10) });
             // Empty, or before what is known: nothing new.
@@ -116,6 +164,6 @@ mod tests {
         assert_eq!(g.0.len(), MOST);
         assert!(g.0.windows(2).all(|w| w[0].to <= w[1].from));
         // The newest are exact.
-        assert_eq!(g.end_of(Time(9985), Millis(5)), Time(9991));
+        assert_eq!(g.end_of(Time(29_985), Millis(5)), Time(29_991));
     }
 }

@@ -7,7 +7,7 @@
 use crate::canonical::Fingerprint;
 use crate::gaps::{self, Gaps};
 use crate::keys::Secret;
-use crate::operation::Operation;
+use crate::operation::{Execution, Operation};
 use crate::words::{Epoch, Key, KeyHash, Millis, OperationId, Scope, SlotHash, Time};
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
@@ -333,7 +333,7 @@ pub const SESSION_TAKEN: &str = "a session with this id is there already; open i
 pub trait Store: Send + Sync + 'static {
     /// The ledger's time now. Monotone, over restarts too.
     fn now(&self) -> Time;
-    /// This boot's number.
+    /// This boot's number. A replica that lapsed goes on under another one.
     fn epoch(&self) -> Epoch;
     /// Whether the replica of that boot may still be alive (its lease has not lapsed).
     fn is_live(&self, epoch: Epoch) -> bool;
@@ -351,6 +351,15 @@ pub trait Store: Send + Sync + 'static {
     /// Makes one write, durable when it returns `Done`. Creations are refused early (`Unavailable`) when the
     /// disk is nearly full; updates are not.
     async fn write(&self, write: Write) -> Result<Committed, StoreError>;
+    /// As [`Store::write`], for what was begun under `epoch`: once this replica goes on under another one, nothing is
+    /// written and the answer is `Unavailable`. A store under which that can happen between here and the write looks
+    /// again when it writes.
+    async fn write_under(&self, epoch: Epoch, write: Write) -> Result<Committed, StoreError> {
+        if self.epoch() != epoch {
+            return Err(StoreError::Unavailable("the boot that began this is over".into()));
+        }
+        self.write(write).await
+    }
     /// Makes a write some time soon, together with others; its loss in a crash is allowed for. Used for
     /// delivery states. A stale one is dropped.
     fn write_lazily(&self, write: Write);
@@ -368,6 +377,21 @@ pub trait Store: Send + Sync + 'static {
 
     /// Records whose attention time (as given at their last write) has come, earliest first.
     async fn due(&self, now: Time, limit: usize) -> Result<Vec<Operation>, StoreError>;
+    /// As [`Store::due`], without those that are running: so that what waits behind very many of them is reached. This
+    /// one reads past some thousands of them; a store that can do better does.
+    async fn due_at_rest(&self, now: Time, limit: usize) -> Result<Vec<Operation>, StoreError> {
+        let mut most = limit;
+        loop {
+            let due = self.due(now, most).await?;
+            let all = due.len() < most || most >= limit.saturating_mul(16);
+            let at_rest = due.into_iter().filter(|op| op.execution != Execution::Running);
+            let at_rest: Vec<Operation> = at_rest.take(limit).collect();
+            if all || at_rest.len() >= limit {
+                return Ok(at_rest);
+            }
+            most = most.saturating_mul(4);
+        }
+    }
     /// Records that want attention some time and were last owned or called by a replica that is no longer
     /// alive, in the order of their ids, after `after`. For the start.
     async fn orphans(&self, after: Option<OperationId>, limit: usize) -> Result<Vec<Operation>, StoreError>;

@@ -617,3 +617,31 @@ async fn recovery_with_a_stale_record_leaves_a_live_attempt_alone() {
         );
     }
 }
+
+/// Many operations at a provider that doesn't answer keep other due work waiting for no place of theirs.
+#[tokio::test(start_paused = true)]
+async fn what_needs_no_place_does_not_wait_behind_what_has_none() {
+    let slow = Recovery { send_timeout: Millis(60_000), ..recovery(Strategy::Key) };
+    // It hangs at replays, too.
+    let mut b = Boot::first(Provider::new(false, &[]), slow, Default::default());
+    b.policy.timeout = Millis(120_000);
+    *b.provider.otherwise.lock().unwrap() = Act::ApplyAndHang;
+    for n in 0..400 {
+        drop(b.spawn_call(&keyed(&format!("k{n}"))));
+    }
+    pause(1000).await;
+    b.env.kill();
+    // Their time is long over when this result, which nobody takes, has been ready for its grace.
+    let b = b.next(Default::default());
+    pause(130_000).await;
+    *b.provider.otherwise.lock().unwrap() = Act::Apply;
+    let ready = result(&b.call(&keyed("other")).await).0.id;
+    *b.provider.otherwise.lock().unwrap() = Act::ApplyAndHang;
+    pause(100_000).await;
+    assert_eq!(b.get(ready).await.delivery.state, DeliveryState::Ready);
+    let tending = b.ledger.clone();
+    b.env.spawn(Box::pin(async move { tending.tend().await }));
+    pause(5000).await;
+    assert_eq!(b.get(ready).await.delivery.state, DeliveryState::Undelivered);
+    b.env.kill();
+}

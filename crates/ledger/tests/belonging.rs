@@ -472,3 +472,41 @@ async fn progress_reaches_callers_and_nothing_is_left_behind() {
     assert!(!seen.is_empty() && seen.windows(2).all(|w| w[0] < w[1]), "{seen:?}");
     assert_eq!(b.ledger.running(), 0);
 }
+
+/// Tells how far it is more often than waiters look, and comes to no end.
+struct Chatty;
+
+#[async_trait::async_trait]
+impl Runner for Chatty {
+    async fn run(&self, attempt: &Attempt) -> Result<ToolResult, RunError> {
+        for n in 1_u32.. {
+            attempt.progress(f64::from(n), None, "on and on");
+            pause(10).await;
+        }
+        unreachable!()
+    }
+    fn account(&self, _: &Operation, why: &str) -> ToolResult {
+        ToolResult { result: why.as_bytes().to_vec(), is_error: true }
+    }
+}
+
+/// What another replica did is found out by looking, whatever is told here meanwhile.
+#[tokio::test(start_paused = true)]
+async fn who_hears_of_progress_all_the_time_still_looks_at_the_ledger() {
+    let mut b = Boot::plain(Strategy::Key, &[]);
+    b.single = false;
+    let settings = Settings::default();
+    let poll = settings.poll;
+    let here = Ledger::new(b.store.clone(), b.env.clone(), settings.clone(), b.notes.clone());
+    here.set_runner(Arc::new(Chatty));
+    let elsewhere = Ledger::new(b.store.clone(), b.env.clone(), settings, b.notes.clone());
+    let creation = b.creation();
+    let call = Call { wait: Millis(120_000), ..keyed("k") };
+    let answer = tokio::spawn(async move {
+        here.call::<()>(&call, &move || Ok(creation.clone()), std::future::pending(), |_| {}).await.unwrap()
+    });
+    pause(100).await;
+    elsewhere.cancel(b.only().await.id, "an operator".into()).await.unwrap();
+    let answer = tokio::time::timeout(poll.duration() * 2, answer).await.expect("it looks").unwrap();
+    refused(&answer, Kind::Denied);
+}

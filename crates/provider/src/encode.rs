@@ -201,7 +201,8 @@ impl Pairs {
     }
     pub(crate) fn fields(&mut self, prefix: &str, fields: &[(String, Node)]) -> Result<(), BadArguments> {
         for (name, node) in fields {
-            let name = nested(prefix, name)?;
+            // The fields of the body itself stand under no name.
+            let name = nested((!prefix.is_empty()).then_some(prefix), name)?;
             match node {
                 Node::Raw(raw) => self.value(&name, raw, 0)?,
                 Node::Key => self.key(&name),
@@ -227,7 +228,7 @@ impl Pairs {
             }
             Level::Object(fields) if !fields.is_empty() => {
                 for (inner, value) in &fields {
-                    self.value(&nested(name, inner)?, value, depth + 1)?;
+                    self.value(&nested(Some(name), inner)?, value, depth + 1)?;
                 }
             }
             _ if self.lists == Lists::Index => self.text(name, ""),
@@ -238,11 +239,11 @@ impl Pairs {
 }
 
 /// `prefix[name]`. A bracket in a name would move its value elsewhere.
-fn nested(prefix: &str, name: &str) -> Result<String, BadArguments> {
+fn nested(prefix: Option<&str>, name: &str) -> Result<String, BadArguments> {
     if name.contains(['[', ']']) || name.is_empty() {
         return Err(BadArguments::new(
             "an argument's name is empty or has a bracket, which a form can't carry",
         ));
     }
-    Ok(if prefix.is_empty() { name.to_owned() } else { format!("{prefix}[{name}]") })
+    Ok(prefix.map_or_else(|| name.to_owned(), |prefix| format!("{prefix}[{name}]")))
 }

@@ -3,7 +3,8 @@
 //! Whoever sends drives the connection: no connection has a task of its own, so a request and its answer cost no hand-over
 //! between tasks. What is promised of the outcome:
 //!
-//! - *not sent* is what never was given to an established connection, and what a connection handed back untouched;
+//! - *not sent* is what never was given to an established connection, and what a connection handed back untouched; from one
+//!   that was kept it goes to the next one then, for nobody has seen it;
 //! - once a request was given to one, whatever is not a whole answer is told as what it may be: sent;
 //! - nothing is sent twice.
 //!
@@ -70,25 +71,43 @@ impl Wires {
         cap: u64,
         deadline: Instant,
     ) -> Observation {
+        let late = || Observation::NotSent("no connection within the time allowed".into());
         let uri = request.uri().clone();
-        let Some((place, request)) = addressed(request) else {
+        let Some((place, mut request)) = addressed(request) else {
             return Observation::NotSent("the URL names no host".into());
         };
-        let kept = if keep { self.kept.take(&place).await } else { None };
-        let mut link = match kept {
-            Some(link) => link,
-            // Boxed: most exchanges find a connection, and need not carry the state of making one.
-            None => match timeout_at(deadline, Box::pin(self.connect(uri))).await {
-                Ok(Ok(link)) => link,
-                Ok(Err(why)) => return Observation::NotSent(format!("no connection: {why}")),
-                Err(_) => return Observation::NotSent("no connection within the time allowed".into()),
-            },
-        };
-        let seen = timeout_at(deadline, link.ask(request, cap)).await.unwrap_or(Observation::Timeout);
-        if keep && matches!(seen, Observation::Answer(_)) && link.is_idle().await {
-            self.kept.put(place, link);
+        loop {
+            if deadline <= Instant::now() {
+                return late();
+            }
+            let kept = if keep { self.kept.take(&place).await } else { None };
+            let was_kept = kept.is_some();
+            let mut link = match kept {
+                Some(link) => link,
+                // Boxed: most exchanges find a connection, and need not carry the state of making one.
+                None => match timeout_at(deadline, Box::pin(self.connect(uri.clone()))).await {
+                    Ok(Ok(link)) if Instant::now() < deadline => link,
+                    Ok(Err(why)) => return Observation::NotSent(format!("no connection: {why}")),
+                    Ok(Ok(_)) | Err(_) => return late(),
+                },
+            };
+            let seen = match timeout_at(deadline, link.ask(request, cap)).await {
+                Ok(Ok(seen)) => seen,
+                // It had died, and that could not be seen when it was taken up.
+                Ok(Err(back)) if was_kept => {
+                    request = back.request;
+                    continue;
+                }
+                Ok(Err(Back { why, .. })) => {
+                    return Observation::NotSent(format!("the connection closed before the request: {why}"));
+                }
+                Err(_) => Observation::Timeout,
+            };
+            if keep && matches!(seen, Observation::Answer(_)) && link.is_idle().await {
+                self.kept.put(place, link);
+            }
+            return seen;
         }
-        seen
     }
 
     async fn connect(&self, uri: Uri) -> Result<Link, String> {
@@ -129,6 +148,12 @@ struct Link {
     idle_since: Instant,
 }
 
+/// A request that a connection handed back untouched.
+struct Back {
+    request: Request<Full<Bytes>>,
+    why: String,
+}
+
 /// Lets a connection read and write what it can.
 fn drive(driver: &mut Option<Box<Driver>>, cx: &mut Context<'_>) {
     if driver.as_mut().is_some_and(|d| Pin::new(&mut **d).poll(cx).is_ready()) {
@@ -138,7 +163,7 @@ fn drive(driver: &mut Option<Box<Driver>>, cx: &mut Context<'_>) {
 }
 
 impl Link {
-    async fn ask(&mut self, request: Request<Full<Bytes>>, cap: u64) -> Observation {
+    async fn ask(&mut self, request: Request<Full<Bytes>>, cap: u64) -> Result<Observation, Back> {
         let mut answer = pin!(self.sender.try_send_request(request));
         let driver = &mut self.driver;
         let sent = poll_fn(|cx| {
@@ -147,34 +172,35 @@ impl Link {
         });
         let response = match sent.await {
             Ok(response) => response,
-            Err(e) if e.message().is_some() => {
+            Err(mut e) => {
                 let why = innermost(e.error());
-                return Observation::NotSent(format!("the connection closed before the request: {why}"));
+                return match e.take_message() {
+                    Some(request) => Err(Back { request, why }),
+                    None => Ok(Observation::ConnectionLost(why)),
+                };
             }
-            Err(e) => return Observation::ConnectionLost(innermost(e.error())),
         };
         let (head, mut body) = response.into_parts();
-        let announced =
-            head.headers.get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse::<u64>().ok());
-        if announced.is_some_and(|n| n > cap) {
-            return Observation::TooLarge(cap);
+        // Not by the header: what answers a HEAD tells of a length that does not follow.
+        if body.size_hint().exact().is_some_and(|n| n > cap) {
+            return Ok(Observation::TooLarge(cap));
         }
         let mut whole = Whole::default();
         while !body.is_end_stream() {
             match next(&mut self.driver, &mut body).await {
                 None => break,
-                Some(Err(e)) => return Observation::Torn(innermost(&e)),
+                Some(Err(e)) => return Ok(Observation::Torn(innermost(&e))),
                 Some(Ok(data)) if (whole.len() + data.len()) as u64 > cap => {
-                    return Observation::TooLarge(cap);
+                    return Ok(Observation::TooLarge(cap));
                 }
                 Some(Ok(data)) => whole.push(data),
             }
         }
-        Observation::Answer(Answer {
+        Ok(Observation::Answer(Answer {
             status: head.status.as_u16(),
             headers: head.headers,
             body: whole.bytes(),
-        })
+        }))
     }
 
     /// Whether it waits for a request and is open, as far as is known here.

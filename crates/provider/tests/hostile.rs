@@ -39,9 +39,10 @@ async fn request(stream: &mut TcpStream, all: &mut Vec<u8>, head_only: bool) -> 
     loop {
         if let Some(end) = all.windows(4).position(|w| w == b"\r\n\r\n") {
             let head = String::from_utf8_lossy(&all[..end]).to_lowercase();
-            let length = head.split("content-length: ").nth(1).map_or(0, |l| {
-                l.split("\r\n").next().unwrap().parse::<usize>().unwrap()
-            });
+            let length = head
+                .split("content-length: ")
+                .nth(1)
+                .map_or(0, |l| l.split("\r\n").next().unwrap().parse::<usize>().unwrap());
             let whole = end + 4 + if head_only { 0 } else { length };
             if all.len() >= whole {
                 return Some(String::from_utf8_lossy(&all.drain(..whole).collect::<Vec<_>>()).into_owned());
@@ -70,7 +71,9 @@ impl Provider {
                         match act {
                             Read | ReadHead => {
                                 let head_only = matches!(act, ReadHead);
-                                let Some(one) = request(&mut stream, &mut all, head_only).await else { return };
+                                let Some(one) = request(&mut stream, &mut all, head_only).await else {
+                                    return;
+                                };
                                 seen.lock().unwrap().push((n, one));
                             }
                             Write(text) => {
@@ -136,7 +139,7 @@ fn good() -> Vec<Act> {
 #[track_caller]
 fn is_good(sent: &Sent) {
     match sent {
-        Sent::Applied(receipt) => assert!(receipt.0.contains(GOOD), "{receipt:?}"),
+        Sent::Applied(receipt) => assert!(String::from_utf8_lossy(&receipt.0).contains(GOOD), "{receipt:?}"),
         other => panic!("{other:?}"),
     }
 }
@@ -373,7 +376,7 @@ async fn nothing_is_sent_once_the_time_is_over() {
 
 #[tokio::test]
 async fn a_caller_that_has_had_its_turn_still_gets_a_connection_that_is_open() {
-    let stand = Stand::new(vec![vec![Read, answer(GOOD)], good()]).await;
+    let stand = Stand::new(vec![vec![Read, answer(GOOD), Wait(20)], good()]).await;
     is_good(&stand.send().await);
     a_moment().await;
     // As a task that has done much: the runtime makes it look in vain, at whatever it looks, until its next turn.
@@ -396,4 +399,71 @@ async fn a_request_for_the_bare_host_asks_for_its_root() {
     let seen = stand.provider.seen.lock().unwrap();
     assert!(seen[0].1.starts_with("GET / HTTP/1.1\r\n"), "{}", seen[0].1);
     assert!(seen[1].1.starts_with("GET /m HTTP/1.1\r\n"), "{}", seen[1].1);
+}
+
+/// A provider that tells each request its own name, some time later, and hangs up now and then.
+async fn echo() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let base = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let mut all = Vec::new();
+                while let Some(one) = request(&mut stream, &mut all, false).await {
+                    let name =
+                        one.split("\"name\":\"").nth(1).unwrap().trim_end_matches(['"', '}']).to_owned();
+                    let n: u64 = name.parse().unwrap();
+                    tokio::time::sleep(Duration::from_millis(n * 7 % 31)).await;
+                    let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", name.len() + 11);
+                    stream.write_all(head.as_bytes()).await.ok();
+                    if n.is_multiple_of(4) {
+                        tokio::time::sleep(Duration::from_millis(n * 5 % 23)).await;
+                    }
+                    stream.write_all(format!("{{\"mark\":\"{name}\"}}").as_bytes()).await.ok();
+                    if n.is_multiple_of(9) {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    base
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_answer_is_that_of_its_own_request() {
+    let base = echo().await;
+    let i = parse(&format!(
+        "name = \"p\"\nbase_url = \"{base}\"\npreset = \"stripe\"\n[methods.m]\nhttp = \"POST /m/n\""
+    ))
+    .unwrap();
+    let x = executor(&i);
+    let workers: Vec<_> = (0..40_u64)
+        .map(|worker| {
+            let (x, i) = (x.clone(), i.clone());
+            tokio::spawn(async move {
+                let mut answered = 0;
+                for turn in 0..12 {
+                    let n = worker * 12 + turn;
+                    let intent = intent(&i, &format!("{{\"name\":\"{n}\"}}"));
+                    // A third is told to be quick, a third leaves.
+                    let within = Millis(if n % 3 == 1 { 15 } else { 5000 });
+                    let leaves = Duration::from_millis(if n % 3 == 2 { n % 17 } else { 5000 });
+                    let key = key();
+                    let sent = tokio::time::timeout(leaves, x.send(&intent, &key, false, within)).await;
+                    if let Ok(Sent::Applied(receipt)) = sent {
+                        let text = String::from_utf8_lossy(&receipt.0).into_owned();
+                        assert!(text.contains(&format!("\"mark\":\"{n}\"")), "{n} got {text}");
+                        answered += 1;
+                    }
+                }
+                answered
+            })
+        })
+        .collect();
+    let mut answered = 0;
+    for worker in workers {
+        answered += worker.await.unwrap();
+    }
+    assert!(answered >= 40 * 12 / 4, "{answered} answers");
 }

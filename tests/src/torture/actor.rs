@@ -1,7 +1,7 @@
 //! A caller in one round: names its call in its style, speaks with its voice, retries as such a client would.
 
 use super::lane::{CLIENT_LIMIT, Lane};
-use super::plan::{Fault, Round, Style, Voice};
+use super::plan::{Round, Style, Voice};
 use crate::clients::{self, Pending};
 use crate::http::Connection;
 use crate::random::Random;
@@ -275,12 +275,6 @@ impl Actor {
         let until = Instant::now() + PATIENCE;
         loop {
             let said = self.try_once(lane)?;
-            if let (Fault::Clock(..), Voice::Official(kind)) = (&self.round.fault, self.round.voice)
-                && said.brief().contains("this session does not exist")
-            {
-                // By the ledger's clock it may have been unused for a day. Its host starts anew.
-                lane.worker(kind)?.forget("lane")?;
-            }
             let pause = match &said {
                 Said::Result { .. } => return Ok(End::Result(said)),
                 Said::Error { kind, error, text } => match kind.as_str() {

@@ -62,7 +62,7 @@ impl Lane {
         // The configuration names the provider's address, so that is found first.
         let addr = free_address()?;
         let project = Project::with_methods(addr, &METHODS, &policies())?;
-        if matches!(against, Against::Replicas(_)) {
+        if against.replicas().is_some() {
             cluster::configure(&project)?;
         } else if seed % 2 == 1 {
             // One run in two has clients whose session must outlive the gateway's deaths.
@@ -104,6 +104,12 @@ impl Lane {
     #[must_use]
     pub fn is_naive(&self) -> bool {
         self.against == Against::Naive
+    }
+
+    /// Whether several gateways share its ledger.
+    #[must_use]
+    pub fn is_replicated(&self) -> bool {
+        self.against.replicas().is_some()
     }
 
     fn process(&mut self) -> Option<&mut Process> {
@@ -154,7 +160,7 @@ impl Lane {
     /// # Errors
     /// It does not start.
     pub fn serve(&mut self, failpoint: Option<&str>) -> Result<()> {
-        if let Against::Replicas(count) = self.against {
+        if let Some(count) = self.against.replicas() {
             return self.serve_replicas(count);
         }
         let old = self.server.take();

@@ -94,7 +94,8 @@ fn play(settings: &Settings, mut rounds: Vec<Round>, report: &mut Report) -> Res
                         let played = round::play(&mut lane, settings.seed, &round)?;
                         if settings.verbose {
                             eprintln!("{}", played.line(&round));
-                            for line in played.story.iter().filter(|_| settings.only.is_some()) {
+                            let told = settings.only.is_some() || !played.fired;
+                            for line in played.story.iter().filter(|_| told) {
                                 eprintln!("     {line}");
                             }
                         }

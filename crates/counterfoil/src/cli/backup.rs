@@ -50,11 +50,7 @@ async fn sqlite(args: &Args, file: &Path, out: &Out) -> Done {
 
 /// A logical copy, without the password.
 fn dump(place: &Postgres) -> String {
-    format!(
-        "pg_dump --format=custom --schema={} --file=ledger.dump '{}'",
-        place.schema,
-        place.url.shown()
-    )
+    format!("pg_dump --format=custom --schema={} --file=ledger.dump '{}'", place.schema, place.url.shown())
 }
 
 async fn postgres(args: &Args, place: &Postgres, out: &Out) -> Done {
@@ -64,9 +60,9 @@ async fn postgres(args: &Args, place: &Postgres, out: &Out) -> Done {
     let told = told?;
     let checks = told["checks"].as_array().map(Vec::as_slice).unwrap_or_default();
     let wanted = ["server_version", "wal_level", "archive_mode", "fsync", "full_page_writes"];
-    let checks: Vec<&Value> =
-        checks.iter().filter(|c| wanted.iter().any(|w| c["what"] == *w)).collect();
-    let fit = checks.iter().all(|c| c["level"] == "ok");
+    let checks: Vec<&Value> = checks.iter().filter(|c| wanted.iter().any(|w| c["what"] == *w)).collect();
+    // What only a restore to a point in time needs is a warning.
+    let fit = checks.iter().all(|c| c["level"] != "error");
     out.document(&json!({ "copied": false, "command": dump(place), "checks": checks, "fit": fit }));
     out.say("Nothing was copied: PostgreSQL makes its own backups.");
     out.say("");
@@ -77,7 +73,11 @@ async fn postgres(args: &Args, place: &Postgres, out: &Out) -> Done {
     out.say("");
     for c in &checks {
         let (what, found) = (c["what"].as_str().unwrap_or("?"), c["found"].as_str().unwrap_or("?"));
-        let word = if c["level"] == "ok" { out.good("ok     ") } else { out.bad("missing") };
+        let word = match c["level"].as_str() {
+            Some("ok") => out.good("ok     "),
+            Some("warning") => out.bold("warning"),
+            _ => out.bad("error  "),
+        };
         out.say(format!("{word}  {what} = {found}"));
         if let Some(mend) = c["mend"].as_str().filter(|m| !m.is_empty()) {
             out.say(format!("         {}", out.dim(mend)));

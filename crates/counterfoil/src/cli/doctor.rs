@@ -1,10 +1,11 @@
 //! `doctor`: configuration, store, clock, disk, permissions, secrets, whether the retentions agree, and what clients
 //! still use of the protocol: what is wrong and how to mend it. Nothing is changed.
 
-use super::{doctor_eras, doctor_providers, doctor_replicas};
 use super::fail::{Done, USAGE};
 use super::out::Out;
 use super::place::Place;
+use super::{doctor_eras, doctor_providers, doctor_replicas};
+use crate::Error;
 use crate::config::{Auth, Config, show_duration, show_size};
 use crate::run::{Core, Loaded, Operator, Use, load};
 use ledger::Millis;
@@ -342,6 +343,9 @@ async fn store(config: &Config, report: &mut Report) {
         return;
     }
     match Core::open(config.clone(), Use::Read).await {
+        Err(Error::OpenPostgres(ledger_postgres::OpenError::Missing)) => {
+            report.good("ledger", "not there yet; `serve` makes it");
+        }
         Err(e) => report.error("ledger", e.to_string(), "see the message"),
         Ok(core) => {
             match core.operator().get("/v1/status").await {

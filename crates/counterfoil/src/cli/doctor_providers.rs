@@ -38,7 +38,10 @@ pub(super) async fn strays(place: &Place, config: &Config, report: &mut Report) 
     if !known.whole {
         report.warn(
             "providers",
-            format!("the ledger keeps more than {} operations, and only the newest were compared", AT_ONCE * QUESTIONS),
+            format!(
+                "the ledger keeps more than {} operations, and only the newest were compared",
+                AT_ONCE * QUESTIONS
+            ),
             "what is older may be named here although the ledger knows it",
         );
     }
@@ -80,7 +83,9 @@ async fn ask(
         let objects = listed.objects;
         report.good(
             id,
-            format!("the ledger knows every effect key among the {objects} objects that its provider lists{rest}"),
+            format!(
+                "the ledger knows every effect key among the {objects} objects that its provider lists{rest}"
+            ),
         );
     } else {
         let named: Vec<String> = strays.iter().take(NAMED).map(|b| named(b)).collect();

@@ -41,7 +41,12 @@ fn say(body: &Value, report: &mut Report) {
         };
         report.good(
             "replicas",
-            format!("{}{at}, version {}, since {}; {lease}", text(r, "name"), text(r, "version"), text(r, "startedAt")),
+            format!(
+                "{}{at}, version {}, since {}; {lease}",
+                text(r, "name"),
+                text(r, "version"),
+                text(r, "startedAt")
+            ),
         );
     }
     let drift = list(body, "drift");

@@ -85,7 +85,9 @@ pub(super) async fn run(args: Args, out: &Out) -> Done {
             "stopping: /readyz says so, and calls are taken for {delay} more; then those under way have {limit} to end (a second signal ends at once)"
         );
     } else {
-        tracing::info!("stopping: no new calls; those under way have {limit} to end (a second signal ends at once)");
+        tracing::info!(
+            "stopping: no new calls; those under way have {limit} to end (a second signal ends at once)"
+        );
     }
     tokio::select! {
         ended = running.shutdown() => ended?,

@@ -184,7 +184,9 @@ fn schema(text: &str) -> Result<String, String> {
     if begins && goes_on && text.len() <= 63 && !text.starts_with("pg_") {
         Ok(text.to_owned())
     } else {
-        Err(format!("{text:?} is not a plain schema name; use 1 to 63 of a-z 0-9 _, no digit first, not pg_…"))
+        Err(format!(
+            "{text:?} is not a plain schema name; use 1 to 63 of a-z 0-9 _, no digit first, not pg_…"
+        ))
     }
 }
 
@@ -268,10 +270,9 @@ fn place(section: &Reader<'_>, environment: &Environment, base: &Path) -> Ledger
                 password_at,
                 "password: a secret is named, \"${env:NAME}\" or \"${file:PATH}\", never written",
             ),
-            _ if has_password(&url) => faults.add(
-                password_at,
-                "password: the url has one already; take one of them out",
-            ),
+            _ if has_password(&url) => {
+                faults.add(password_at, "password: the url has one already; take one of them out")
+            }
             Ok(secret) => {
                 // Nothing encodes a % for us, and not everybody reads + as a blank.
                 let encoded: String = url::form_urlencoded::byte_serialize(secret.as_bytes()).collect();

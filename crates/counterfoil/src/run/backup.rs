@@ -45,10 +45,9 @@ async fn copy(
         return refused(StatusCode::BAD_REQUEST, "usage", "`to` must be an absolute path".into());
     }
     match store.backup(asked.to).await {
-        Ok(done) => (
-            StatusCode::OK,
-            Json(json!({ "bytes": done.bytes, "at": gateway::view::rfc3339(done.at) })),
-        ),
+        Ok(done) => {
+            (StatusCode::OK, Json(json!({ "bytes": done.bytes, "at": gateway::view::rfc3339(done.at) })))
+        }
         Err(e @ BackupError::Exists) => refused(StatusCode::BAD_REQUEST, "usage", e.to_string()),
         Err(e) => refused(StatusCode::SERVICE_UNAVAILABLE, "unavailable", e.to_string()),
     }

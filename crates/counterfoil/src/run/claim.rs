@@ -52,7 +52,10 @@ mod tests {
         let first = Claim::take(dir.path()).unwrap();
         let refused = Claim::take(dir.path()).unwrap_err().to_string();
         let own = std::process::id();
-        assert!(refused.contains(&format!("in use by process {own};")) && refused.contains("--data"), "{refused}");
+        assert!(
+            refused.contains(&format!("in use by process {own};")) && refused.contains("--data"),
+            "{refused}"
+        );
         drop(first);
         Claim::take(dir.path()).unwrap();
     }

@@ -3,11 +3,11 @@
 
 use super::assemble::{self, Assembled};
 use super::bundled::Bundled;
-use super::{backup, replicas};
 use super::control::Operator;
 use super::executor::Replaceable;
 use super::opened::{Opened, bus_of};
 use super::origins::{self, Origins};
+use super::{backup, replicas};
 use crate::Error;
 use crate::config::{Auth, Config, LedgerConfig};
 use crate::native::Native;
@@ -118,7 +118,7 @@ impl Core {
             Use::Catalog => Opened::memory(&env),
             _ => Opened::at(&config, purpose, env.clone(), dead).await?,
         };
-        let bus = match bus_of(&config.bus, &opened) {
+        let bus = match bus_of(&config.bus, &opened).await {
             Ok(bus) => bus,
             Err(e) => {
                 opened.close().await?;

@@ -3,6 +3,7 @@
 use super::Use;
 use crate::Error;
 use crate::config::{BusConfig, Config, LedgerPlace, Postgres};
+use bus_nats::NatsBus;
 use ledger::bus::{Alone, Bus};
 use ledger::memory::MemoryStore;
 use ledger::store::Attention;
@@ -101,13 +102,16 @@ impl Opened {
 ///
 /// # Errors
 /// [`Error::Bus`]: it can't be used.
-pub(crate) fn bus_of(config: &BusConfig, store: &Opened) -> Result<Arc<dyn Bus>, Error> {
+pub(crate) async fn bus_of(config: &BusConfig, store: &Opened) -> Result<Arc<dyn Bus>, Error> {
     match (config, store) {
         // Nothing is kept, so there is nothing to tell.
         (_, Opened::Memory(_)) => Ok(Arc::new(Alone::default())),
-        (BusConfig::Nats(_), Opened::Sqlite(_) | Opened::Postgres(_)) => Err(Error::Bus(
-            "[bus] url: a NATS server is not available in this version; take it out, and PostgreSQL carries the news".into(),
-        )),
+        (BusConfig::Nats(url), Opened::Sqlite(_) | Opened::Postgres(_)) => {
+            match NatsBus::connect(url.expose(), store.store().identity()).await {
+                Ok(bus) => Ok(bus),
+                Err(e) => Err(Error::Bus(e.to_string())),
+            }
+        }
         (BusConfig::Auto, Opened::Postgres(store)) => Ok(store.bus()),
         (BusConfig::Auto, Opened::Sqlite(_)) => Ok(Arc::new(Alone::default())),
     }
@@ -130,6 +134,8 @@ fn postgres(config: &Config, place: &Postgres, purpose: Use) -> ledger_postgres:
         instance: place.replica.clone().filter(|_| purpose == Use::Serve).unwrap_or_default(),
         lease: config.ledger.lease,
         restored: config.ledger.restored,
+        // What only looks makes nothing in a database that may be named by mistake.
+        make: purpose.writes(),
         failover: if place.synchronous_standby { Failover::Synchronous } else { Failover::Hold },
         ..ledger_postgres::Config::new(place.url.expose(), &config.server.name)
     }

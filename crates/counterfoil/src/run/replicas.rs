@@ -11,8 +11,8 @@ use axum::routing::get;
 use axum::{Json, Router};
 use gateway::Gateway;
 use http::StatusCode;
-use ledger_postgres::{Check, Description, PgStore, Replica, Verdict};
 use ledger::Millis;
+use ledger_postgres::{Check, Description, PgStore, Replica, Verdict};
 use serde::Serialize;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
@@ -98,7 +98,8 @@ pub(crate) fn drift(all: &[Replica]) -> Vec<Drift> {
         groups
     };
     let told = |groups: &[(String, Vec<&str>)]| {
-        let each: Vec<String> = groups.iter().map(|(w, names)| format!("{w}: {}", names.join(", "))).collect();
+        let each: Vec<String> =
+            groups.iter().map(|(w, names)| format!("{w}: {}", names.join(", "))).collect();
         each.join("; ")
     };
     let mut out = Vec::new();
@@ -119,9 +120,8 @@ pub(crate) fn drift(all: &[Replica]) -> Vec<Drift> {
         });
     }
     // Another version or name is another fingerprint, and is told already.
-    let same = |r: &&&Replica, first: &Replica| {
-        r.version == first.version && r.server_name == first.server_name
-    };
+    let same =
+        |r: &&&Replica, first: &Replica| r.version == first.version && r.server_name == first.server_name;
     let differs = serving.first().is_some_and(|first| {
         serving.iter().filter(|r| same(r, first)).any(|r| r.fingerprint != first.fingerprint)
     });

@@ -342,6 +342,8 @@ impl Ledger {
     ) -> Result<Answer, StoreError> {
         let mut op = op;
         let mut told = 0.0;
+        // However much progress is told meanwhile.
+        let mut next_look = self.store.now().plus(self.settings.poll);
         loop {
             // Not marked as seen: what rings between a read and the wait for a ring is not lost.
             let news: News = watch.news.borrow().clone();
@@ -372,7 +374,8 @@ impl Ledger {
                     _ => Ok(error(self.in_doubt(call, &op))),
                 };
             }
-            let left = until.since(self.store.now());
+            let now = self.store.now();
+            let left = until.since(now);
             if left <= Millis(0) {
                 return Ok(error(if op.execution.is_answerable() {
                     self.in_doubt(call, &op)
@@ -381,7 +384,7 @@ impl Ledger {
                 }));
             }
             let ring = watch.news.changed();
-            let pause = self.env.sleep(left.min(self.settings.poll));
+            let pause = self.env.sleep(left.min(next_look.since(now)).max(Millis(1)));
             let paused = tokio::select! {
                 biased;
                 () = gone.as_mut() => {
@@ -399,6 +402,7 @@ impl Ledger {
                 now.outcome.is_none() && (paused || now.rings != news.rings)
             };
             if read {
+                next_look = self.store.now().plus(self.settings.poll);
                 match self.read(op.id).await? {
                     Some(now) => op = now,
                     None => return Ok(error(self.expired(call))),

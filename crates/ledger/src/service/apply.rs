@@ -7,7 +7,7 @@ use crate::operation::{Execution, Operation};
 use crate::planted;
 use crate::step::Moment;
 use crate::store::{Blob, Committed, StoreError, Write};
-use crate::words::Millis;
+use crate::words::{Epoch, Millis};
 
 impl Ledger {
     /// Applies the events that `make` gives for the record as it is, in one write, reading again when the
@@ -17,20 +17,26 @@ impl Ledger {
         op: &Operation,
         make: impl FnMut(&Operation) -> Result<Vec<Event>, Refusal>,
     ) -> Result<Operation, ApplyError> {
-        self.apply_as(op, make, false).await
+        self.apply_as(op, make, None).await
     }
 
     /// Applies the events of an attempt, each exactly once: a write whose acknowledgement was lost is found again by
-    /// its mark, even if others wrote since, or if it is made only later.
-    pub(super) async fn speak(&self, op: &Operation, events: &[Event]) -> Result<Operation, ApplyError> {
-        self.apply_as(op, |_| Ok(events.to_vec()), true).await
+    /// its mark, even if others wrote since, or if it is made only later. Once this replica goes on under another epoch
+    /// than `by`, whatever became of the record, the attempt is fenced.
+    pub(super) async fn speak(
+        &self,
+        op: &Operation,
+        by: Epoch,
+        events: &[Event],
+    ) -> Result<Operation, ApplyError> {
+        self.apply_as(op, |_| Ok(events.to_vec()), Some(by)).await
     }
 
     async fn apply_as(
         &self,
         op: &Operation,
         mut make: impl FnMut(&Operation) -> Result<Vec<Event>, Refusal>,
-        by_attempt: bool,
+        by: Option<Epoch>,
     ) -> Result<Operation, ApplyError> {
         let mut current = std::borrow::Cow::Borrowed(op);
         let mut uncertain = 0;
@@ -47,18 +53,26 @@ impl Ledger {
                 })?;
             let from = current.execution.word();
             let stamp = self.stamp();
-            if by_attempt {
+            if by.is_some() {
                 next.spoken = stamp;
             }
             let write = Write::Update { operation: Box::new(next.clone()), stamp, blobs };
-            let done = match self.store.write(write).await {
+            let written = match by {
+                Some(epoch) => self.store.write_under(epoch, write).await,
+                None => self.store.write(write).await,
+            };
+            let done = match written {
                 Ok(c) => c == Committed::Done,
                 // A lost acknowledgement is normal: the record tells.
                 Err(StoreError::Uncertain(_)) if uncertain < 3 => {
                     uncertain += 1;
-                    said.extend(by_attempt.then_some(stamp));
+                    said.extend(by.map(|_| stamp));
                     self.env.sleep(Millis(20 << uncertain)).await;
                     self.read(op.id).await?.as_ref() == Some(&next)
+                }
+                Err(StoreError::Unavailable(_)) if by.is_some_and(|by| by != self.store.epoch()) => {
+                    self.observer.note(Note::Refused(Refusal::Fenced));
+                    return Err(ApplyError::Refused(Refusal::Fenced));
                 }
                 Err(e) => return Err(e.into()),
             };

@@ -209,7 +209,7 @@ impl Attempt {
             // Another write of this attempt took it along.
             return Ok(self.operation());
         }
-        let next = self.ledger.speak(&durable, &events).await?;
+        let next = self.ledger.speak(&durable, self.fence.epoch, &events).await?;
         let mut s = self.state();
         s.pending.drain(..kept);
         s.view = self.ledger.fold(&next, s.pending.clone()).map_or_else(|_| next.clone(), |(view, _)| view);
@@ -366,8 +366,9 @@ impl Attempt {
         let at = ledger.moment();
         let timeout = effect.recovery.send_timeout.min(recorded.send_deadline.min(op.deadline).since(at.now));
         let too_late = replay && !matches!(step::next(effect, at), Step::Send { .. });
+        let lapsed = ledger.store.epoch() != fence.epoch;
         failpoint!("send.late");
-        let outcome = if timeout <= Millis(0) || too_late {
+        let outcome = if timeout <= Millis(0) || too_late || lapsed {
             Sent::NotSent { why: "no time was left for it".into() }
         } else {
             executor.send(intent, &self.sent_key(effect, intent), replay, timeout).await

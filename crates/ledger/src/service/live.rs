@@ -3,7 +3,7 @@
 
 use crate::env::Abort;
 use crate::operation::Operation;
-use crate::words::OperationId;
+use crate::words::{Epoch, OperationId};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -35,7 +35,8 @@ struct Entry {
     callers: usize,
     watchers: usize,
     attempts: usize,
-    abort: Option<(u32, Abort)>,
+    /// Its number, the epoch that it runs under, and how to stop it.
+    abort: Option<(u32, Epoch, Abort)>,
     news: watch::Sender<News>,
 }
 
@@ -117,12 +118,12 @@ impl Live {
     }
 
     /// How to stop the attempt. Of two, the older one is fenced off and stopped at once.
-    pub fn abort_with(&self, id: OperationId, attempt: u32, abort: Abort) {
+    pub fn abort_with(&self, id: OperationId, attempt: u32, epoch: Epoch, abort: Abort) {
         if let Some(e) = lock(&self.entries).get_mut(&id) {
             match &e.abort {
-                Some((newer, _)) if *newer > attempt => abort.abort(),
+                Some((newer, ..)) if *newer > attempt => abort.abort(),
                 _ => {
-                    if let Some((_, older)) = e.abort.replace((attempt, abort)) {
+                    if let Some((.., older)) = e.abort.replace((attempt, epoch, abort)) {
                         older.abort();
                     }
                 }
@@ -133,10 +134,23 @@ impl Live {
     /// Stops attempts up to this number: their fence is gone.
     pub fn stop(&self, id: OperationId, up_to: u32) {
         if let Some(e) = lock(&self.entries).get_mut(&id)
-            && let Some((_, a)) = e.abort.take_if(|(n, _)| *n <= up_to)
+            && let Some((.., a)) = e.abort.take_if(|(n, ..)| *n <= up_to)
         {
             a.abort();
         }
+    }
+
+    /// Stops what began under another epoch: its fence is gone. Who waits for it looks at the record. How many it were.
+    pub fn stop_all_but(&self, epoch: Epoch) -> usize {
+        let mut stopped = 0;
+        for e in lock(&self.entries).values_mut() {
+            if let Some((.., a)) = e.abort.take_if(|(_, of, _)| *of != epoch) {
+                a.abort();
+                stopped += 1;
+                e.news.send_modify(|n| n.rings += 1);
+            }
+        }
+        stopped
     }
 
     pub fn has_callers(&self, id: OperationId) -> bool {

@@ -440,12 +440,11 @@ impl Ledger {
         })
     }
 
-    /// Whether nobody is known to wait for the answer any more: the stream closed, its replica is dead, or it
-    /// was this one and nobody waits here.
+    /// Whether nobody is known to wait for the answer any more: the stream closed, or nobody waits here and its replica
+    /// is dead or this one. (Under which epoch somebody began to wait here is of no matter.)
     fn caller_gone(&self, op: &Operation) -> bool {
+        let waits_here = || self.live.has_callers(op.id) || self.outbox.is_going(op.id);
         let here = op.caller.epoch == self.store.epoch();
-        op.caller.gone
-            || !self.store.is_live(op.caller.epoch)
-            || (here && !self.live.has_callers(op.id) && !self.outbox.is_going(op.id))
+        op.caller.gone || ((here || !self.store.is_live(op.caller.epoch)) && !waits_here())
     }
 }

@@ -26,7 +26,7 @@ pub(crate) type Place = OwnedSemaphorePermit;
 /// Records that are read, and recovered, at a time.
 const PAGE: usize = 256;
 
-/// As far back, what was not watched holds up the removal of old records.
+/// As far back, of time that was watched, what was not watched holds up the removal of old records.
 const LATELY: Millis = Millis::secs(7 * 86_400);
 
 /// What came of one record.
@@ -133,10 +133,29 @@ impl Ledger {
         Ok(round.end().await?.taken)
     }
 
+    /// This replica lapsed and goes on under `epoch`: what it ran is anybody's, so its attempts end here. What others
+    /// have not taken up yet is taken up, as after a restart.
+    fn abandon(self: &Arc<Self>, epoch: Epoch) {
+        let stopped = self.live.stop_all_but(epoch);
+        tracing::warn!("this replica goes on under epoch {}: {stopped} attempts were given up", epoch.0);
+        let me = self.clone();
+        self.env.spawn(Box::pin(async move {
+            if let Err(e) = me.recover_orphans().await {
+                tracing::error!(error = %e, "what was given up could not be read; it is taken up as it becomes due");
+            }
+        }));
+    }
+
     /// Recovers, delivers and prunes for as long as the process lives.
     pub async fn tend(self: Arc<Self>) {
         let mut next_prune = self.env.monotonic();
+        let mut epoch = self.store.epoch();
         loop {
+            let now = self.store.epoch();
+            if now != epoch {
+                self.abandon(now);
+                epoch = now;
+            }
             let short = match self.round().await {
                 Ok(round) => round.short,
                 Err(e) => {
@@ -172,7 +191,8 @@ impl Ledger {
             // What was not watched lately counts for nothing: a clock that was set ahead while nothing ran would make
             // everything look old.
             let now = self.store.now();
-            let unwatched = self.store.gaps().ended_since(now.plus(Millis(-LATELY.0)));
+            let gaps = self.store.gaps();
+            let unwatched = gaps.ended_since(gaps.start_of(now, LATELY));
             let until = now.plus(Millis(-unwatched.0));
             match self.store.prune(until, self.settings.tombstones_for, 200).await {
                 Ok(n) if n >= 200 => self.env.sleep(Millis(5)).await,
@@ -200,7 +220,15 @@ impl Ledger {
         for op in due {
             round.add(self.clone().recover_one(op, true, None)).await;
         }
-        round.end().await
+        let mut round = round.end().await?;
+        if round.short {
+            // What needs no place doesn't wait behind what has none.
+            for op in self.store.due_at_rest(self.store.now(), PAGE).await? {
+                round.add(self.clone().recover_one(op, true, None)).await;
+            }
+            round = round.end().await?;
+        }
+        Ok(round)
     }
 
     /// Does what one record needs: one whose time has come (`due`), or one that another boot left behind. Where an

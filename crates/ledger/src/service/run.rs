@@ -64,14 +64,14 @@ impl Ledger {
     /// Runs an attempt in the background, whoever waits for it.
     pub(crate) fn launch(self: &Arc<Self>, op: Operation, given: Given) {
         let id = op.id;
-        let number = op.attempt;
+        let (number, epoch) = (op.attempt, op.owner);
         let running = self.live.start(id);
         let me = self.clone();
         let abort = self.env.spawn(Box::pin(async move {
             let _running = running;
             me.run(op, given).await;
         }));
-        self.live.abort_with(id, number, abort);
+        self.live.abort_with(id, number, epoch, abort);
     }
 
     async fn run(self: &Arc<Self>, op: Operation, given: Given) {

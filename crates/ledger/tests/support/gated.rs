@@ -69,6 +69,8 @@ pub struct Gated {
     pub gaps: std::sync::OnceLock<gaps::Gaps>,
     /// How long a write takes, half of it before and half after it is made.
     pub latency: std::sync::atomic::AtomicI64,
+    /// The boot that it goes on under, after it lapsed.
+    pub renewed: std::sync::OnceLock<Arc<MemoryStore>>,
     /// Lazy writes wait here while held.
     pub held: Mutex<Option<Vec<Write>>>,
 }
@@ -83,8 +85,16 @@ impl Gated {
             clock_step: Mutex::default(),
             gaps: std::sync::OnceLock::new(),
             latency: 0.into(),
+            renewed: std::sync::OnceLock::new(),
             held: Mutex::default(),
         })
+    }
+    /// The lease was over: from now on it is another boot.
+    pub fn lapse(&self) {
+        assert!(self.renewed.set(Arc::new(self.inner.restart())).is_ok(), "it lapses once");
+    }
+    fn boot(&self) -> &MemoryStore {
+        self.renewed.get().unwrap_or(&self.inner)
     }
     fn readable(&self) -> Result<(), StoreError> {
         if self.reads_fail.load(SeqCst) { Err(StoreError::Unavailable("test".into())) } else { Ok(()) }
@@ -97,10 +107,10 @@ impl Store for Gated {
         self.inner.now()
     }
     fn epoch(&self) -> Epoch {
-        self.inner.epoch()
+        self.boot().epoch()
     }
     fn is_live(&self, epoch: Epoch) -> bool {
-        self.inner.is_live(epoch)
+        self.boot().is_live(epoch)
     }
     fn clock_step(&self) -> Option<Time> {
         *self.clock_step.lock().unwrap()
@@ -161,7 +171,7 @@ impl Store for Gated {
         self.inner.due(now, limit).await
     }
     async fn orphans(&self, after: Option<OperationId>, limit: usize) -> Result<Vec<Operation>, StoreError> {
-        self.inner.orphans(after, limit).await
+        self.boot().orphans(after, limit).await
     }
     async fn next_attention(&self) -> Result<Option<Time>, StoreError> {
         self.inner.next_attention().await

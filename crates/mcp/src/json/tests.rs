@@ -106,3 +106,120 @@ fn the_envelope_is_located_in_one_pass() {
     assert_eq!(found.params.unwrap().len(), 2);
     assert_eq!(found.root.unwrap().raw().as_str().as_bytes(), body.trim_ascii());
 }
+
+/// What a string may hold, looked at a byte at a time.
+fn is_string_inside(inside: &[u8]) -> bool {
+    let mut escaped = false;
+    for byte in inside {
+        match (escaped, byte) {
+            (true, b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => escaped = false,
+            (true, _) | (false, 0..=0x1f | b'"') => return false,
+            (false, b'\\') => escaped = true,
+            (false, _) => {}
+        }
+    }
+    !escaped && std::str::from_utf8(inside).is_ok()
+}
+
+#[test]
+fn every_byte_at_every_place_of_a_string_counts() {
+    let check = |inside: &[u8]| {
+        // At every offset to the eight bytes that are looked at together.
+        for before in 0..2 {
+            let text = [&b" "[..before], b"\"", inside, b"\""].concat();
+            let ours = Raw::parse(text.clone(), &Limits::default());
+            assert_eq!(ours.is_ok(), is_string_inside(inside), "{text:?}: {ours:?}");
+            if let Ok(ours) = ours {
+                let theirs: String = serde_json::from_slice(&text).unwrap();
+                assert_eq!(ours.as_string().unwrap(), theirs);
+            }
+        }
+    };
+    for length in 0..=17 {
+        for at in 0..length {
+            for byte in 0..=255 {
+                let mut inside = vec![b'x'; length];
+                inside[at] = byte;
+                check(&inside);
+                if let Some(next) = inside.get_mut(at + 1) {
+                    *next = 0xa9;
+                    check(&inside);
+                }
+            }
+        }
+    }
+    // Two of them, near each other: a mark for one must not hide or move that of the other.
+    let marked = [0, 1, 0x1f, 0x20, 0x21, b'"', b'#', b'[', b'\\', b']', 0x7f, 0x80, 0xa2, 0xdc, 0xff];
+    for first in 0..9 {
+        for second in first + 1..10 {
+            for a in marked {
+                for b in marked {
+                    let mut inside = [b' '; 17];
+                    (inside[first], inside[second]) = (a, b);
+                    check(&inside);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn surrogates_are_whole_wherever_they_lie() {
+    let halves = ["\\ud83d", "\\ude00", "\\u0041", "\\ud83", "\\u", "\\", "x", "\u{1f600}"];
+    for before in 0..9 {
+        for a in halves {
+            for b in halves {
+                for after in 0..9 {
+                    let text = format!("\"{}{a}{b}{}\"", "y".repeat(before), "z".repeat(after));
+                    let theirs = serde_json::from_str::<String>(&text);
+                    let ours = check(&text);
+                    assert_eq!(ours.is_ok(), theirs.is_ok(), "{text}: {ours:?}");
+                    if let (Ok(ours), Ok(theirs)) = (&ours, &theirs) {
+                        assert_eq!(ours.as_string().as_deref(), Some(theirs.as_str()));
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn arguments_are_those_of_the_params_alone() {
+    let located = |text: &str| {
+        let text = Bytes::copy_from_slice(text.as_bytes());
+        envelope(&text, &Limits { depth: 5, unique_members: true })
+            .map(|e| e.arguments.map(|a| a.as_str().to_owned()))
+            .map_err(|e| e.flaw)
+    };
+    let none = Ok(None);
+    assert_eq!(located(r#"{"arguments":{"a":1}}"#), none);
+    assert_eq!(located(r#"{"params":[{"arguments":{"a":1}}]}"#), none);
+    assert_eq!(located(r#"{"params":"arguments"}"#), none);
+    assert_eq!(located(r#"{"params":{"x":{"arguments":{"a":1}}}}"#), none);
+    assert_eq!(located(r#"{"params":{"_meta":{"arguments":{"a":1}}}}"#), none);
+    assert_eq!(located(r#"{"x":{"params":{"arguments":{"a":1}}}}"#), none);
+    for other in ["null", "[{}]", "\"{}\"", "1"] {
+        assert_eq!(located(&format!(r#"{{"params":{{"arguments":{other}}}}}"#)), none);
+    }
+    let nested = r#" { "params" : {"arguments":{"arguments":{"b":2},"params":{"arguments":{}}} } } "#;
+    assert_eq!(located(nested), Ok(Some(r#"{"arguments":{"b":2},"params":{"arguments":{}}}"#.into())));
+    assert_eq!(located(r#"{"p\u0061rams":{"\u0061rguments":{"c":3}}}"#), Ok(Some(r#"{"c":3}"#.into())));
+    for twice in [
+        r#"{"params":{"arguments":{},"arguments":{}}}"#,
+        r#"{"params":{"arguments":{},"\u0061rguments":{}}}"#,
+        r#"{"params":{"arguments":{"a":1,"\u0061":2}}}"#,
+        r#"{"params":{},"params":{"arguments":{}}}"#,
+    ] {
+        assert_eq!(located(twice), Err(Flaw::Duplicate), "{twice}");
+    }
+    assert!(located(r#"{"params":{"arguments":{"a":[[]]}}}"#).is_ok());
+    assert_eq!(located(r#"{"params":{"arguments":{"a":[[[]]]}}}"#), Err(Flaw::TooDeep(5)));
+    // Members are found by their places in the whole text.
+    let text = Bytes::from_static(br#"  {"params":{"arguments":{"n":[1, 2],"\u006d":"x"}}}"#);
+    let arguments = envelope(&text, &Limits::default()).unwrap().arguments.unwrap();
+    assert_eq!(arguments.text("n"), Some("[1, 2]"));
+    assert_eq!(arguments.string("m").as_deref(), Some("x"));
+    assert!(!arguments.has("arguments"));
+    let blanks = RawObject::parse(" \n {\"a\" : \"b\"} ", &Limits::default()).unwrap();
+    assert_eq!((blanks.as_str(), blanks.text("a")), ("{\"a\" : \"b\"}", Some("\"b\"")));
+}

@@ -211,14 +211,17 @@ async fn connection(
         if kill.poll(cx).is_ready() {
             return Poll::Ready(Ok(()));
         }
-        if !told && announced.poll(cx).is_ready() {
-            told = true;
-            if spoken.load(Ordering::Acquire) == HTTP_2 {
+        let mut served = serving.as_mut().poll(cx);
+        if served.is_pending() && !told && announced.poll(cx).is_ready() {
+            // Which it is is known from its first request on.
+            let spoken = spoken.load(Ordering::Acquire);
+            told = spoken != NOTHING;
+            if spoken == HTTP_2 {
                 // The other end is told by a frame, so nothing that is on its way is lost.
                 serving.as_mut().graceful_shutdown();
+                served = serving.as_mut().poll(cx);
             }
         }
-        let mut served = serving.as_mut().poll(cx);
         if served.is_pending() && !stopped && shutdown.poll(cx).is_ready() {
             // Before its first request there is nothing to finish, and it would be closed at once.
             let first = first.get_or_insert_with(|| Box::pin(sleep(FIRST)));

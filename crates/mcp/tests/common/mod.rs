@@ -11,7 +11,7 @@ use mcp::message::Notification;
 use mcp::meta::LogLevel;
 use mcp::server::{
     Caller, Client, Delivery, Exchange, HttpConfig, InBatch, Opened, Opening, Outcome, Responder,
-    ServeLimits, Service, SessionRefusal, Subscription, WireResult, app, serve,
+    ServeLimits, Service, SessionRefusal, Subscription, WireResult, app, serve_announced,
 };
 use mcp::{Raw, RawObject, RpcError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -270,6 +270,7 @@ pub struct Server {
     pub addr: SocketAddr,
     pub moods: Arc<Moods>,
     pub seen: mpsc::UnboundedReceiver<Seen>,
+    pub announced: CancellationToken,
     pub shutdown: CancellationToken,
     pub served: JoinHandle<()>,
 }
@@ -295,9 +296,11 @@ impl Server {
         config.keep_alive = Duration::from_millis(100);
         change(&mut config);
         let shutdown = config.shutdown.clone();
+        let announced = CancellationToken::new();
+        let app = app(config, moods.clone()).unwrap();
         let served =
-            tokio::spawn(serve(listener, app(config, moods.clone()).unwrap(), shutdown.clone(), limits));
-        Server { addr, moods, seen, shutdown, served }
+            tokio::spawn(serve_announced(listener, app, announced.clone(), shutdown.clone(), limits));
+        Server { addr, moods, seen, announced, shutdown, served }
     }
 
     pub fn url(&self) -> String {

@@ -72,7 +72,8 @@ impl Method {
         let look = self.lookup.as_ref().filter(|_| !self.lookup_needs_marker());
         let look = look.ok_or("its manifest describes no look-up")?;
         let items = look.items.clone().ok_or("its look-up asks for one object, and lists none")?;
-        let path = fixed(&look.path).ok_or("its look-up's path names an argument, so there is no list of all")?;
+        let path =
+            fixed(&look.path).ok_or("its look-up's path names an argument, so there is no list of all")?;
         let key = key_pointer(look).ok_or("its look-up compares no field with the key alone")?;
         let mut url = format!("{}{path}", self.home.base);
         let mut query = Pairs::new(Lists::Repeat);
@@ -150,12 +151,16 @@ impl Listing {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
-    use super::is_effect_key;
+    use super::{Answer, Listed, is_effect_key};
+    use crate::{Format, Integration, Mode};
+
+    const KEYS: [&str; 2] = ["0123abcd-4567-8abc-9def-0123456789ab", "1123abcd-4567-8abc-9def-0123456789ab"];
 
     #[test]
     fn an_effect_key_has_a_shape() {
-        assert!(is_effect_key("0123abcd-4567-8abc-9def-0123456789ab"));
+        assert!(is_effect_key(KEYS[0]));
         for other in [
             "",
             "0123abcd-4567-4abc-9def-0123456789ab",
@@ -166,5 +171,63 @@ mod tests {
         ] {
             assert!(!is_effect_key(other), "{other}");
         }
+    }
+
+    fn integration() -> Integration {
+        let method = |name: &str, how: &str| {
+            format!(
+                "[methods.\"{name}\"]\nhttp = \"POST /v1/refunds\"\ndescription = \"d\"\neffect = \"mutating\"\n{how}\ninput = '{{\"type\":\"object\",\"properties\":{{\"order\":{{\"type\":\"string\"}}}}}}'\n"
+            )
+        };
+        let look = |query: &str, more: &str| {
+            format!(
+                "recovery = \"lookup\"\nmarker = {{ field = \"marker\" }}\nlookup = {{ {query}match = {{ \"/marker\" = \"{{key}}\" }}, {more}visibility_lag = \"1s\", processing_bound = \"1s\" }}"
+            )
+        };
+        let listed =
+            "items = \"/data\", more = \"/has_more\", next = { at = \"/last\", query = \"after\" }, ";
+        let text = [
+            "name = \"shop\"\nbase_url = \"http://127.0.0.1:9\"\npreset = \"none\"\n".to_owned(),
+            method(
+                "a.listed",
+                &look("query = { marker = \"{key}\", order = \"{args.order}\", limit = \"50\" }, ", listed),
+            ),
+            method("b.one", &look("http = \"GET /v1/refunds/by/{key}\", ", "")),
+            method("c.none", "recovery = \"none\""),
+        ];
+        Integration::parse("shop.toml", &text.join("\n"), Format::Toml, Mode::Sandbox).unwrap()
+    }
+
+    fn page(body: &str) -> Answer {
+        Answer { status: 200, headers: http::HeaderMap::new(), body: body.to_owned().into() }
+    }
+
+    #[test]
+    fn a_list_is_asked_for_without_key_and_arguments_and_followed() {
+        let shop = integration();
+        let of = |id: &str| shop.methods().iter().find(|m| m.canonical_id() == id).unwrap().listing();
+        let listing = of("shop.a.listed").unwrap();
+        assert_eq!(listing.first(), "http://127.0.0.1:9/v1/refunds?limit=50");
+        let mut all = Listed::default();
+        let first = format!(
+            r#"{{"data":[{{"id":"r1","marker":"{}"}},{{"id":"r2","marker":"a person's"}},{{"id":"r3"}}],"has_more":true,"last":"r3"}}"#,
+            KEYS[0]
+        );
+        let next = listing.take(&page(&first), &mut all).unwrap();
+        assert_eq!(next.as_deref(), Some("http://127.0.0.1:9/v1/refunds?limit=50&after=r3"));
+        assert!(!all.whole);
+        let last = format!(r#"{{"data":[{{"marker":"{}"}}],"has_more":false}}"#, KEYS[1]);
+        assert_eq!(listing.take(&page(&last), &mut all).unwrap(), None);
+        let found: Vec<(&str, Option<&str>)> =
+            all.borne.iter().map(|b| (b.key.as_str(), b.id.as_deref())).collect();
+        assert_eq!(found, [(KEYS[0], Some("r1")), (KEYS[1], None)]);
+        assert!(all.whole && all.objects == 4);
+        for bad in ["no", "{}", r#"{"data":{}}"#] {
+            assert!(listing.take(&page(bad), &mut all).is_err(), "{bad}");
+        }
+        let refused = Answer { status: 403, ..page("{}") };
+        assert_eq!(listing.take(&refused, &mut all), Err("the provider answered 403".into()));
+        assert!(of("shop.b.one").is_err_and(|why| why.contains("asks for one object")));
+        assert!(of("shop.c.none").is_err_and(|why| why.contains("describes no look-up")));
     }
 }

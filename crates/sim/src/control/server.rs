@@ -135,6 +135,7 @@ impl Server {
     fn run(&self, key: String, arguments: &Value) -> Result<Answer> {
         pass("open.after");
         pass("send.before");
+        pass("send.late");
         let sent = wire::post(self.settings.provider, PATH, arguments, self.settings.timeout);
         pass("send.after");
         let (status, body) = match sent {

@@ -1,6 +1,6 @@
 //! What breaks.
 
-use super::Upset;
+use super::{Break, Upset};
 use crate::random::Random;
 use crate::stand::Class;
 
@@ -167,16 +167,27 @@ pub enum Against {
     Liar,
     /// So many gateways on one PostgreSQL.
     Replicas(usize),
+    /// The same with that manifest.
+    LiarReplicas(usize),
 }
 
 impl Against {
+    /// How many gateways share a ledger, where several do.
+    #[must_use]
+    pub fn replicas(self) -> Option<usize> {
+        match self {
+            Against::Replicas(count) | Against::LiarReplicas(count) => Some(count),
+            Against::Gateway | Against::Naive | Against::Liar => None,
+        }
+    }
+
     /// The classes that are played.
     #[must_use]
     pub fn classes(self) -> &'static [Class] {
         match self {
             Against::Gateway | Against::Replicas(_) => &Class::ALL,
             Against::Naive => &[Class::Key],
-            Against::Liar => &[Class::Liar],
+            Against::Liar | Against::LiarReplicas(_) => &[Class::Liar],
         }
     }
 }
@@ -312,6 +323,14 @@ pub fn faults(against: Against) -> Vec<Fault> {
             all
         }
         Against::Replicas(_) => Upset::all().into_iter().map(Fault::Replicas).collect(),
+        Against::LiarReplicas(_) => {
+            let upsets = [
+                Upset::Killed("send.after"),
+                Upset::Still("send.late"),
+                Upset::Cable("send.after", Break::Held),
+            ];
+            upsets.map(Fault::Replicas).into()
+        }
         Against::Liar => {
             vec![
                 Fault::Point { name: "send.after" },

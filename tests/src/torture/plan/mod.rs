@@ -16,6 +16,9 @@ use fault::EXTRA;
 /// So many rounds have every fault with every class that it can meet.
 pub const FULL: usize = 360;
 
+/// So many rounds have whatever can happen to replicas, with every class that it is about.
+pub const REPLICATED: usize = 300;
+
 /// One round.
 #[derive(Clone, Debug)]
 pub struct Round {
@@ -95,14 +98,16 @@ impl Plan {
             let mut random = Random::new(!seed, number as u64);
             let (fault, class) = match first.get(number) {
                 Some(cell) => cell.clone(),
-                None if matches!(against, Against::Replicas(_)) => random.one(&first).clone(),
+                None if against.replicas().is_some() => random.one(&first).clone(),
                 None => (random.one(&every).clone(), *random.one(against.classes())),
             };
             let (style, voice) = pairs[number % pairs.len()];
             let voice = match fault {
                 // The naive server knows one era.
                 _ if against == Against::Naive => Voice::Raw,
-                Fault::ClientCutMidReply | Fault::ReplyMid => *random.one(&Voice::SOCKETS),
+                Fault::ClientCutMidReply | Fault::ReplyMid | Fault::Replicas(Upset::AtOnce) => {
+                    *random.one(&Voice::SOCKETS)
+                }
                 _ => voice,
             };
             // Beyond the first of each, misfortunes come together.
@@ -149,6 +154,19 @@ mod tests {
             assert_eq!(numbers.len(), FULL);
         }
         assert!(POINTS.len() + RECOVERY.len() >= 12);
+    }
+
+    #[test]
+    fn so_many_rounds_have_whatever_can_happen_to_replicas_with_every_class() {
+        let against = Against::Replicas(3);
+        let plan = Plan::new(7, REPLICATED, against);
+        let cells: BTreeSet<_> = plan.rounds.iter().map(|r| (r.fault.name(), r.class)).collect();
+        for fault in faults(against) {
+            for class in Class::ALL.into_iter().filter(|class| fault.reaches(*class)) {
+                assert!(cells.contains(&(fault.name(), class)), "{} x {}", fault.name(), class.name());
+            }
+        }
+        assert!(plan.rounds.iter().all(|r| r.fault.reaches(r.class)));
     }
 
     #[test]

@@ -15,7 +15,16 @@ use std::time::{Duration, Instant};
 impl Game<'_> {
     /// A call of the operation itself, by a program that knows its id.
     fn replay(&self, id: &str) -> Said {
-        self.replay_at(self.lane.addr(), id)
+        let said = self.replay_at(self.lane.addr(), id);
+        // A balancer that has just sent it to a replica that was killed does not send it again; the caller does.
+        let again = |said: &Said| self.lane.is_replicated() && matches!(said, Said::Lost(_));
+        (0..20).fold(said, |said, _| {
+            if !again(&said) {
+                return said;
+            }
+            thread::sleep(Duration::from_millis(100));
+            self.replay_at(self.lane.addr(), id)
+        })
     }
 
     /// The same at one of several places.

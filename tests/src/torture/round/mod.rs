@@ -240,7 +240,7 @@ impl Game<'_> {
             End::Lost(why) => self.broke(Broken::Lost, format!("no answer at all; at last: {why}")),
         }
         let effects = self.count(&promise, in_doubt)?;
-        self.everywhere(in_doubt)?;
+        self.everywhere()?;
         self.quiesce()?;
         Ok((fired, in_doubt, effects))
     }

@@ -61,7 +61,7 @@ impl Game<'_> {
                 self.actor.begin(self.lane, Leave::No)
             }
             Stop::FirstByte => {
-                self.lane.serve(Some("send.before:stop"))?;
+                self.lane.serve(Some("send.late:stop"))?;
                 let flight = self.actor.begin(self.lane, Leave::No)?;
                 self.wait_for(|game| Ok(game.lane.is_stopped()))?;
                 Ok(flight)

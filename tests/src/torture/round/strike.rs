@@ -95,8 +95,7 @@ impl Game<'_> {
         let flight = self.actor.begin(self.lane, Leave::No)?;
         let said = self.actor.end(self.lane, flight)?;
         let other = self.actor.end(self.lane, twin)?;
-        if let (Said::Result { operation: a, .. }, Said::Result { operation: b, .. }) =
-            (&said, &other)
+        if let (Said::Result { operation: a, .. }, Said::Result { operation: b, .. }) = (&said, &other)
             && a["id"] != b["id"]
         {
             let what = format!("two calls at once made {} and {}", a["id"], b["id"]);

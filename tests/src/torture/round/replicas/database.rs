@@ -5,7 +5,7 @@ use super::LAPSED;
 use crate::torture::actor::Leave;
 use crate::torture::lane::CLIENT_LIMIT;
 use crate::wire::{self, Call, Said};
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use serde_json::json;
 use std::thread;
 use std::time::Duration;
@@ -34,18 +34,26 @@ impl Game<'_> {
         self.replicas()?.postgres.stop(Stop::Immediate);
         thread::sleep(Duration::from_millis(300));
         let other = format!("{}_away", self.round.order(self.seed));
-        for (n, addr) in self.lane.fronts().into_iter().enumerate() {
-            let listed = wire::ask(addr, "tools/list", None, json!({}))?;
+        let call = Call::new(&self.round.class.tool(), self.round.class.arguments(&other)).keyed(&other);
+        let asked: Vec<_> = self
+            .lane
+            .fronts()
+            .into_iter()
+            .map(|addr| {
+                let call = call.clone();
+                let list = move || wire::ask(addr, "tools/list", None, json!({}));
+                thread::spawn(move || (list(), wire::call(addr, CLIENT_LIMIT, &call)))
+            })
+            .collect();
+        for (n, asked) in asked.into_iter().enumerate() {
+            let (listed, said) = asked.join().map_err(|_| anyhow!("a caller's thread"))?;
+            let listed = listed?;
             if !listed["result"]["tools"].is_array() {
                 self.broke(Broken::Answer, format!("without its database replica {n} lists: {listed}"));
             }
-            let call = Call::new(&self.round.class.tool(), self.round.class.arguments(&other)).keyed(&other);
-            match wire::call(addr, CLIENT_LIMIT, &call) {
-                Said::Error { kind, .. } if kind == "unavailable" => {}
-                said => {
-                    let what = format!("without its database replica {n} answers a call: {}", said.brief());
-                    self.broke(Broken::Answer, what);
-                }
+            if !matches!(&said, Said::Error { kind, .. } if kind == "unavailable") {
+                let what = format!("without its database replica {n} answers a call: {}", said.brief());
+                self.broke(Broken::Answer, what);
             }
         }
         let (effects, _) = self.lane.sandbox.count(self.round.class, &other)?;

@@ -1,11 +1,12 @@
 //! What one replica tells, and what clients keep, holds at all of them.
 
 use super::super::{Broken, Game, Struck};
+use crate::http;
 use crate::session::{Session, TOOLS_CHANGED, listen, told};
 use crate::stand::{Class, Project};
 use crate::stream::Stream;
 use crate::torture::actor::Leave;
-use anyhow::Result;
+use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -62,6 +63,17 @@ impl Game<'_> {
         }
     }
 
+    /// How often replicas had to suppose that they had missed something: then more is told than happened.
+    fn gaps(&mut self) -> Result<u64> {
+        let mut all = 0;
+        for at in self.lane.fronts() {
+            let metrics = http::json(at, "GET", "/metrics", None)?.text();
+            let gaps = metrics.lines().find_map(|l| l.strip_prefix("counterfoil_bus_gaps_total "));
+            all += gaps.and_then(|n| n.trim().parse::<u64>().ok()).context("bus_gaps_total")?;
+        }
+        Ok(all)
+    }
+
     /// A stream at each replica, and one through nginx.
     fn listeners(&mut self) -> Result<Vec<Stream>> {
         let filter = json!({ "toolsListChanged": true });
@@ -73,12 +85,13 @@ impl Game<'_> {
     /// A change is published at each replica in turn: every subscriber is told of each exactly once.
     pub(super) fn news(&mut self) -> Result<Struck> {
         let flight = self.actor.begin(self.lane, Leave::No)?;
+        let gaps = self.gaps()?;
         let mut streams = self.listeners()?;
         change_tools(self.lane.cluster()?.1)?;
         for n in 0..self.replicas()?.replicas.len() {
             self.published_at(n)?;
             let counts = self.heard(&mut streams, n + 1, SOON);
-            if counts.iter().any(|c| *c != n + 1) {
+            if counts.iter().any(|c| *c < n + 1) {
                 let what = format!("{} changes were told {counts:?} times", n + 1);
                 self.broke(Broken::Lost, what);
             }
@@ -86,7 +99,7 @@ impl Game<'_> {
         thread::sleep(QUIET);
         let expected = self.replicas()?.replicas.len();
         let counts = told_by(&mut streams);
-        if counts.iter().any(|c| *c > expected) {
+        if counts.iter().any(|c| *c > expected) && self.gaps()? == gaps {
             self.broke(Broken::Duplicate, format!("{expected} changes were told {counts:?} times"));
         }
         self.same_lists()?;
@@ -151,18 +164,22 @@ impl Game<'_> {
         let flight = self.actor.begin(self.lane, Leave::No)?;
         let at = self.lane.fronts();
         let (a, b, c) = (at[0], at[1 % at.len()], at[2 % at.len()]);
+        let gaps = self.gaps()?;
         let session = Session::open(a)?;
         for at in [b, c, self.lane.addr()] {
             let reply = session.ask(at, "tools/list", json!({}))?;
             if reply.status != 200 {
-                self.broke(Broken::Lost, format!("a session of another replica: {} {}", reply.status, reply.text()));
+                self.broke(
+                    Broken::Lost,
+                    format!("a session of another replica: {} {}", reply.status, reply.text()),
+                );
             }
         }
         let mut streams = vec![session.stream(b)?];
         change_tools(self.lane.cluster()?.1)?;
         self.published_at(2 % at.len())?;
         let counts = self.heard(&mut streams, 1, SOON);
-        if counts != [1] {
+        if counts[0] == 0 {
             self.broke(Broken::Lost, format!("the session's stream was told {counts:?} times"));
         }
         streams.push(session.stream(a)?);
@@ -172,7 +189,7 @@ impl Game<'_> {
         self.heard(&mut streams[1..], 1, SOON);
         thread::sleep(QUIET);
         let told = told_by(&mut streams);
-        if told != [1, 1] {
+        if told != [1, 1] && (told[1] == 0 || self.gaps()? == gaps) {
             let what = format!("of two streams the older was told {} times, the newer {}", told[0], told[1]);
             self.broke(if told[1] == 0 { Broken::Lost } else { Broken::Duplicate }, what);
         }

@@ -56,7 +56,8 @@ impl Game<'_> {
         for caller in callers {
             let (orders, failed) = caller.join().unwrap_or_default();
             if !failed.is_empty() {
-                let what = format!("{} of {} calls failed: {}", failed.len(), orders.len(), failed.join("; "));
+                let what =
+                    format!("{} of {} calls failed: {}", failed.len(), orders.len(), failed.join("; "));
                 self.broke(Broken::Answer, what);
             }
             made.extend(orders);
