@@ -254,6 +254,11 @@ impl Worker {
         }
     }
 
+    /// Whether its process is over.
+    pub fn has_ended(&mut self) -> bool {
+        self.process.ended().is_some()
+    }
+
     /// Drops a client object, as a host that starts anew: its JSON-RPC ids begin again.
     ///
     /// # Errors

@@ -437,7 +437,10 @@ impl Project {
             process.leaves(Clock::left_by(pid));
         }
         let ready = process.ready().context("the gateway")?;
-        let url = ready["endpoint"].as_str().context("the gateway's endpoint")?.to_owned();
+        let url = ready["endpoint"]
+            .as_str()
+            .with_context(|| format!("the gateway's endpoint, in {ready}"))?
+            .to_owned();
         let addr = address(&ready["endpoint"]).context("the gateway's address")?;
         self.listen = Some(addr);
         Ok(Gateway { process, addr, url, sandbox: address(&ready["sandbox"]) })

@@ -331,7 +331,9 @@ impl Lane {
     /// # Errors
     /// It does not start.
     pub fn worker(&mut self, kind: clients::Kind) -> Result<&mut Worker> {
-        if !self.workers.contains_key(&kind) {
+        // One whose host came down, as Node.js does over a rejection that its client's library forgot, is started anew.
+        let ended = self.workers.get_mut(&kind).is_some_and(|worker| worker.has_ended());
+        if ended || !self.workers.contains_key(&kind) {
             let worker = Worker::start(kind, self.project.path())?;
             self.workers.insert(kind, worker);
         }
