@@ -1,8 +1,9 @@
 //! The readers: a few connections, on each of which questions follow one another without waiting for answers.
 
 use crate::link::{Conn, Link, lock};
-use crate::record::{Bits, decode, delivery_of_word, execution_of_word};
+use crate::record::{Bits, decode};
 use crate::{is_definite, unavailable};
+use ledger::codes;
 use ledger::operation::Operation;
 use ledger::store::{ApiKey, BlobKind, Found, Query, StoreError, Tombstone};
 use ledger::words::{KeyHash, OperationId, SlotHash};
@@ -167,8 +168,8 @@ impl Readers {
     }
 
     pub async fn list(&self, q: &Query) -> Result<Vec<Operation>, StoreError> {
-        let state = q.state.as_deref().map(execution_of_word);
-        let delivery = q.delivery.as_deref().map(delivery_of_word);
+        let state = q.state.as_deref().map(codes::execution_of_word);
+        let delivery = q.delivery.as_deref().map(codes::delivery_of_word);
         // What wants attention or waits for a person is in a small table; a principal's are in an index.
         let small = match (state, delivery) {
             (Some(None), _) | (_, Some(None)) => return Ok(Vec::new()),

@@ -2,24 +2,12 @@
 
 use crate::MAX_PAYLOAD;
 use bytes::BytesMut;
-use ledger::operation::{DeliveryState, Execution, Operation};
+use ledger::codes;
+use ledger::operation::Operation;
 use ledger::store::{Attention, Blob, Counts, SlotWrite, StoreError, Write, key_hash_of, slot_hash_of};
 use ledger::words::{Epoch, OperationId};
 use std::sync::Arc;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
-
-/// Stored numbers never change; the database's functions name 2, 4 and (delivery) 2.
-const EXECUTION: [(i16, &str); 7] = [
-    (1, "accepted"),
-    (2, "running"),
-    (3, "input_required"),
-    (4, "completed"),
-    (5, "failed"),
-    (6, "cancelled"),
-    (7, "in_doubt"),
-];
-const DELIVERY: [(i16, &str); 5] =
-    [(1, "not_ready"), (2, "ready"), (3, "undelivered"), (4, "written"), (5, "acknowledged")];
 
 /// The end of time: where what waits for a person has its place.
 const NEVER: i64 = i64::MAX;
@@ -59,45 +47,13 @@ impl<'a> FromSql<'a> for Bits {
     }
 }
 
-fn execution_number(e: &Execution) -> i16 {
-    match e {
-        Execution::Accepted => 1,
-        Execution::Running => 2,
-        Execution::InputRequired { .. } => 3,
-        Execution::Completed => 4,
-        Execution::Failed { .. } => 5,
-        Execution::Cancelled { .. } => 6,
-        Execution::InDoubt { .. } => 7,
-    }
-}
-
-fn delivery_number(d: DeliveryState) -> i16 {
-    match d {
-        DeliveryState::NotReady => 1,
-        DeliveryState::Ready => 2,
-        DeliveryState::Undelivered => 3,
-        DeliveryState::Written => 4,
-        DeliveryState::Acknowledged => 5,
-    }
-}
-
-/// The stored number of an execution word.
-pub(crate) fn execution_of_word(word: &str) -> Option<i16> {
-    EXECUTION.iter().find(|(_, w)| *w == word).map(|(c, _)| *c)
-}
-
-/// The stored number of a delivery word.
-pub(crate) fn delivery_of_word(word: &str) -> Option<i16> {
-    DELIVERY.iter().find(|(_, w)| *w == word).map(|(c, _)| *c)
-}
-
 /// Sums of states from how many records have each code.
 pub(crate) fn counts(codes: impl Iterator<Item = (i16, i64)>) -> Counts {
     let mut all = Counts::default();
     for (code, n) in codes.filter(|(_, n)| *n > 0) {
         let word =
             |words: &[(i16, &str)], c| words.iter().find(|(n, _)| *n == c).map(|(_, w)| (*w).to_owned());
-        if let (Some(e), Some(d)) = (word(&EXECUTION, code / 8), word(&DELIVERY, code % 8)) {
+        if let (Some(e), Some(d)) = (word(&codes::EXECUTION, code / 8), word(&codes::DELIVERY, code % 8)) {
             *all.execution.entry(e).or_default() += n.unsigned_abs();
             *all.delivery.entry(d).or_default() += n.unsigned_abs();
         }
@@ -160,7 +116,7 @@ impl Change {
             return Err(StoreError::Unavailable(format!("a name of {} has a zero character", op.id)));
         }
         let wants = op.attention(attention.grace, attention.alert_after).map(|t| t.0);
-        let (e, d) = (execution_number(&op.execution), delivery_number(op.delivery.state));
+        let (e, d) = (codes::execution(&op.execution), codes::delivery(op.delivery.state));
         let waits = e == 3 || e == 7 || d == 3;
         let row = Row {
             id: Bits::id(op.id),
@@ -196,34 +152,6 @@ pub(crate) fn decode(id: Bits, version: i64, record: &str) -> Option<Operation> 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn every_word_has_its_number() {
-        assert_eq!(EXECUTION.map(|(_, w)| w), Execution::WORDS);
-        assert_eq!(DELIVERY.map(|(_, w)| w), DeliveryState::WORDS);
-        let all = [
-            DeliveryState::NotReady,
-            DeliveryState::Ready,
-            DeliveryState::Undelivered,
-            DeliveryState::Written,
-            DeliveryState::Acknowledged,
-        ];
-        for d in all {
-            assert_eq!(delivery_of_word(d.word()), Some(delivery_number(d)));
-        }
-        let why = String::new();
-        for e in [
-            Execution::Accepted,
-            Execution::Running,
-            Execution::InputRequired { question: why.clone() },
-            Execution::Completed,
-            Execution::Failed { reason: why.clone() },
-            Execution::Cancelled { explicit: true },
-            Execution::InDoubt { reason: why, since: ledger::Time(0) },
-        ] {
-            assert_eq!(execution_of_word(e.word()), Some(execution_number(&e)));
-        }
-    }
 
     #[test]
     fn sums() {

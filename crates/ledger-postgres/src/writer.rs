@@ -9,7 +9,7 @@ use crate::queue::{Job, Work};
 use crate::record::{Bits, Kind};
 use crate::shared::Shared;
 use crate::{describe, is_definite};
-use ledger::store::{Committed, SlotWrite, StoreError, StoreStats};
+use ledger::store::{Committed, SlotWrite, StoreError};
 use ledger::words::Epoch;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,42 +21,6 @@ pub(crate) const WRITE: &str = "SELECT answers, batch FROM write_1($1, $2, $3, $
 
 /// Tries of a statement that the server refused because others were in the way.
 const TRIES: u32 = 6;
-
-/// Upper bounds of the histogram of commits, microseconds.
-const BUCKETS: [u64; 11] = [100, 200, 400, 800, 1600, 3200, 6400, 12_800, 25_600, 51_200, 102_400];
-
-/// Figures about commits.
-#[derive(Default)]
-pub(crate) struct Figures {
-    commits: u64,
-    writes: u64,
-    us: u64,
-    max_us: u64,
-    buckets: [u64; BUCKETS.len()],
-}
-
-impl Figures {
-    fn commit(&mut self, took: Duration, writes: u64) {
-        let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-        self.commits += 1;
-        self.writes += writes;
-        self.us += us;
-        self.max_us = self.max_us.max(us);
-        for (n, bound) in self.buckets.iter_mut().zip(BUCKETS) {
-            *n += u64::from(us <= bound);
-        }
-    }
-    pub fn stats(&self) -> StoreStats {
-        StoreStats {
-            commits: self.commits,
-            writes: self.writes,
-            commit_us: self.us,
-            commit_max_us: self.max_us,
-            commit_buckets: BUCKETS.into_iter().zip(self.buckets).collect(),
-            ..StoreStats::default()
-        }
-    }
-}
 
 /// The arrays of a batch, creations and updates each in the order of their ids. Borrowed from the jobs, so that a batch
 /// can be sent again.

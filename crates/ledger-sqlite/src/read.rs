@@ -3,8 +3,9 @@
 //! Look-ups run on the caller's thread: they touch a handful of pages, mostly cached, and handing them to
 //! another thread would cost more than they do. Only lists, which may have to scan, go elsewhere.
 
-use crate::record::{decode, delivery_of_word, execution_of_word, id_bytes};
+use crate::record::{decode, id_bytes};
 use crate::{describe, schema, sessions};
+use ledger::codes;
 use ledger::operation::Operation;
 use ledger::store::{ApiKey, BlobKind, Found, Query, Session, StoreError, Tombstone};
 use ledger::words::{Epoch, KeyHash, OperationId, SlotHash, Time};
@@ -215,8 +216,8 @@ impl Readers {
     }
 
     pub fn list(&self, q: &Query) -> Result<Vec<Operation>, StoreError> {
-        let state = q.state.as_deref().map(execution_of_word);
-        let delivery = q.delivery.as_deref().map(delivery_of_word);
+        let state = q.state.as_deref().map(codes::execution_of_word);
+        let delivery = q.delivery.as_deref().map(codes::delivery_of_word);
         let before = q.before.map(|id| id_bytes(id).to_vec());
         // The index that leaves the least to look through; see the schema for what the partial ones hold. The
         // two numbers of states are written out, or SQLite could not tell that a partial index applies.

@@ -1,56 +1,12 @@
 //! A record as a row: the columns that are searched, and back.
 
 use crate::MAX_PAYLOAD;
-use ledger::operation::{DeliveryState, Execution, Operation};
+use ledger::codes;
+use ledger::operation::Operation;
 use ledger::store::{Attention, Blob, Counts, SlotWrite, StoreError, Write, key_hash_of, slot_hash_of};
 use ledger::words::OperationId;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
-
-/// Stored numbers never change; [`crate::schema`]'s partial indexes name 3, 7 and (delivery) 3.
-const EXECUTION: [(i64, &str); 7] = [
-    (1, "accepted"),
-    (2, "running"),
-    (3, "input_required"),
-    (4, "completed"),
-    (5, "failed"),
-    (6, "cancelled"),
-    (7, "in_doubt"),
-];
-const DELIVERY: [(i64, &str); 5] =
-    [(1, "not_ready"), (2, "ready"), (3, "undelivered"), (4, "written"), (5, "acknowledged")];
-
-fn execution_code(e: &Execution) -> i64 {
-    match e {
-        Execution::Accepted => 1,
-        Execution::Running => 2,
-        Execution::InputRequired { .. } => 3,
-        Execution::Completed => 4,
-        Execution::Failed { .. } => 5,
-        Execution::Cancelled { .. } => 6,
-        Execution::InDoubt { .. } => 7,
-    }
-}
-
-fn delivery_code(d: DeliveryState) -> i64 {
-    match d {
-        DeliveryState::NotReady => 1,
-        DeliveryState::Ready => 2,
-        DeliveryState::Undelivered => 3,
-        DeliveryState::Written => 4,
-        DeliveryState::Acknowledged => 5,
-    }
-}
-
-/// The stored number of an execution word.
-pub(crate) fn execution_of_word(word: &str) -> Option<i64> {
-    EXECUTION.iter().find(|(_, w)| *w == word).map(|(c, _)| *c)
-}
-
-/// The stored number of a delivery word.
-pub(crate) fn delivery_of_word(word: &str) -> Option<i64> {
-    DELIVERY.iter().find(|(_, w)| *w == word).map(|(c, _)| *c)
-}
 
 /// How many records are in each state. Kept with the records, in the same transactions, so that nobody ever
 /// has to count a million rows.
@@ -79,11 +35,14 @@ impl Counters {
         serde_json::from_str(text).ok()
     }
     pub fn counts(&self) -> Counts {
-        let named = |words: &[(i64, &str)], counters: &[i64]| {
+        let named = |words: &[(i16, &str)], counters: &[i64]| {
             let of = words.iter().zip(counters).filter(|(_, n)| **n > 0);
             of.map(|((_, w), n)| ((*w).to_owned(), n.unsigned_abs())).collect()
         };
-        Counts { execution: named(&EXECUTION, &self.execution), delivery: named(&DELIVERY, &self.delivery) }
+        Counts {
+            execution: named(&codes::EXECUTION, &self.execution),
+            delivery: named(&codes::DELIVERY, &self.delivery),
+        }
     }
 }
 
@@ -148,8 +107,8 @@ impl Change {
             id: id_bytes(op.id),
             key_hash,
             slot_hash,
-            state: execution_code(&op.execution),
-            delivery: delivery_code(op.delivery.state),
+            state: i64::from(codes::execution(&op.execution)),
+            delivery: i64::from(codes::delivery(op.delivery.state)),
             version: op.version.cast_signed(),
             owner: op.owner.0.cast_signed(),
             caller: op.caller.epoch.0.cast_signed(),
@@ -177,34 +136,6 @@ pub(crate) fn decode(id: [u8; 16], version: i64, record: &[u8]) -> Option<Operat
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn every_word_has_its_number() {
-        assert_eq!(EXECUTION.map(|(_, w)| w), Execution::WORDS);
-        assert_eq!(DELIVERY.map(|(_, w)| w), DeliveryState::WORDS);
-        let all = [
-            DeliveryState::NotReady,
-            DeliveryState::Ready,
-            DeliveryState::Undelivered,
-            DeliveryState::Written,
-            DeliveryState::Acknowledged,
-        ];
-        for d in all {
-            assert_eq!(delivery_of_word(d.word()), Some(delivery_code(d)));
-        }
-        let why = String::new();
-        for e in [
-            Execution::Accepted,
-            Execution::Running,
-            Execution::InputRequired { question: why.clone() },
-            Execution::Completed,
-            Execution::Failed { reason: why.clone() },
-            Execution::Cancelled { explicit: true },
-            Execution::InDoubt { reason: why, since: ledger::Time(0) },
-        ] {
-            assert_eq!(execution_of_word(e.word()), Some(execution_code(&e)));
-        }
-    }
 
     #[test]
     fn counters_keep_themselves() {

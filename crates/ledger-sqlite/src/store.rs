@@ -8,10 +8,11 @@ use crate::queue::{Answer, Answered, Queue, Stopped, Work};
 use crate::read::Readers;
 use crate::record::{Change, Counters};
 use crate::sessions;
-use crate::writer::{Figures, Writer};
+use crate::writer::Writer;
 use crate::{Config, OpenError, schema};
 use async_trait::async_trait;
 use ledger::Env;
+use ledger::figures::Figures;
 use ledger::gaps::Gaps;
 use ledger::operation::Operation;
 use ledger::store::{

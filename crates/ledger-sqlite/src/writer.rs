@@ -9,7 +9,7 @@ use crate::queue::{Answer, Answered, Job, Work};
 use crate::record::Counters;
 use crate::sessions;
 use crate::store::Shared;
-use ledger::store::{StoreError, StoreStats};
+use ledger::store::StoreError;
 use ledger::words::Time;
 use rusqlite::{Connection, ErrorCode, params};
 use std::fs::File;
@@ -27,42 +27,6 @@ const MOST_FRAMES: i32 = 4 * FRAMES;
 const TICK: Duration = Duration::from_secs(1);
 /// Idle time after which the high-water mark is written all the same, milliseconds.
 const MARK_AFTER: i64 = 30_000;
-
-/// Upper bounds of the histogram of commits, microseconds.
-const BUCKETS: [u64; 11] = [100, 200, 400, 800, 1600, 3200, 6400, 12_800, 25_600, 51_200, 102_400];
-
-/// Figures about commits.
-#[derive(Default)]
-pub(crate) struct Figures {
-    commits: u64,
-    writes: u64,
-    us: u64,
-    max_us: u64,
-    buckets: [u64; BUCKETS.len()],
-}
-
-impl Figures {
-    fn commit(&mut self, took: Duration, writes: u64) {
-        let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-        self.commits += 1;
-        self.writes += writes;
-        self.us += us;
-        self.max_us = self.max_us.max(us);
-        for (n, bound) in self.buckets.iter_mut().zip(BUCKETS) {
-            *n += u64::from(us <= bound);
-        }
-    }
-    pub fn stats(&self) -> StoreStats {
-        StoreStats {
-            commits: self.commits,
-            writes: self.writes,
-            commit_us: self.us,
-            commit_max_us: self.max_us,
-            commit_buckets: BUCKETS.into_iter().zip(self.buckets).collect(),
-            ..StoreStats::default()
-        }
-    }
-}
 
 /// Why a transaction did not commit.
 enum Failure {

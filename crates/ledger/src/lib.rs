@@ -14,11 +14,13 @@
 
 pub mod bus;
 pub mod canonical;
+pub mod codes;
 pub mod decide;
 pub mod effect;
 pub mod env;
 pub mod executor;
 pub mod failpoint;
+pub mod figures;
 pub mod gaps;
 pub mod keys;
 pub mod memory;
