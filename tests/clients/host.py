@@ -18,6 +18,8 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
+import anyio
+
 logging.disable(logging.CRITICAL)
 
 CHANGED = "notifications/tools/list_changed"
@@ -86,6 +88,10 @@ class Host:
                         self.answer(await self.carry_out(session, request))
                     except Exception as error:
                         self.fail(error)
+                        # The client's library has closed its own streams, and no call of this session will ever leave again:
+                        # a host that goes on connects anew.
+                        if isinstance(innermost(error), (anyio.ClosedResourceError, anyio.BrokenResourceError)):
+                            break
         except BaseException as error:
             self.fail(error)
             if isinstance(error, (KeyboardInterrupt, SystemExit)):
