@@ -12,3 +12,4 @@ pub mod recovery;
 pub mod replicas;
 pub mod runs;
 pub mod stored;
+pub mod streams;

@@ -105,11 +105,13 @@ pub fn refund(addr: SocketAddr) -> Ask {
     Ask::new(Call::new("payments_refunds_create", arguments).keyed(UNIQUE).bytes(addr), "\"isError\":false")
 }
 
-/// A request for a stream of changes of the list of tools.
+/// A request for a stream of changes of the list of tools, by the owner of an API key.
 #[must_use]
-pub fn listen(addr: SocketAddr) -> Vec<u8> {
+pub fn listen(addr: SocketAddr, key: &str) -> Vec<u8> {
     let params = json!({ "_meta": meta(&json!({})), "notifications": { "toolsListChanged": true } });
-    post(addr, "1", "subscriptions/listen", None, &params, "application/json, text/event-stream", &[])
+    let bearer = format!("Bearer {key}");
+    let more = [("Authorization", bearer.as_str())];
+    post(addr, "1", "subscriptions/listen", None, &params, "application/json, text/event-stream", &more)
 }
 
 /// The gateway as it is shipped, in sandbox mode, with the provider in a process of its own.

@@ -3,7 +3,8 @@
 use crate::figures::{Figures, median};
 use crate::load::{self, Ask, Outcome, UNIQUE};
 use crate::peers::{Ledgered, beside, metric};
-use crate::runs::{PAIRS, listen_kb, middle};
+use crate::runs::{PAIRS, middle};
+use crate::streams;
 use anyhow::{Context, Result, bail};
 use counterfoil_tests::process::{Process, fixture, free_address, run};
 use counterfoil_tests::session::{TOOLS_CHANGED, listen, told};
@@ -56,9 +57,14 @@ struct Replicas {
 
 impl Replicas {
     fn start(postgres: &TempPostgres, count: usize, lease: &str) -> Result<Replicas> {
+        Replicas::start_with(postgres, count, lease, "")
+    }
+
+    /// The same with more configuration at its end.
+    fn start_with(postgres: &TempPostgres, count: usize, lease: &str, more: &str) -> Result<Replicas> {
         let (mut project, provider, sandbox) = Ledgered::provider()?;
         let config = format!(
-            "[server]\nname = \"bench\"\n\n[ledger]\nurl = \"${{env:{LEDGER}}}\"\nlease = \"{lease}\"\n\n[[integration]]\nname = \"key\"\nmanifest = \"key.toml\"\n"
+            "[server]\nname = \"bench\"\n\n[ledger]\nurl = \"${{env:{LEDGER}}}\"\nlease = \"{lease}\"\n\n[[integration]]\nname = \"key\"\nmanifest = \"key.toml\"\n{more}"
         );
         std::fs::write(project.path().join("counterfoil.toml"), config)?;
         let manifest = Class::Key.manifest(sandbox).replace("send = \"500ms\"", "send = \"10s\"");
@@ -159,9 +165,9 @@ pub fn floor(figures: &mut Figures, each: Duration) -> Result<()> {
 /// Something does not start or answers wrongly.
 pub fn news(figures: &mut Figures) -> Result<()> {
     let postgres = server();
-    let replicas = Replicas::start(&postgres, 2, "15s")?;
+    let replicas = Replicas::start_with(&postgres, 2, "15s", streams::AUTH)?;
     let r = replicas.all.first().context("no replica")?;
-    figures.add("listen_kb", listen_kb(r.addr, r.process.pid())?, "");
+    figures.add("listen_kb", streams::kb(&replicas.project, r.addr, r.process.pid())?, "");
     drop(replicas);
 
     let mut project = Project::empty()?;

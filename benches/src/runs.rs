@@ -4,9 +4,8 @@ use crate::figures::{Figures, median};
 use crate::load::{self, Outcome};
 use crate::peers::{self, Ledgered, Server, echo, refund};
 use crate::{process, recovery, stored};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use counterfoil_tests::process::run;
-use counterfoil_tests::stream::Stream;
 use serde_json::Value;
 use std::net::SocketAddr;
 use std::process::Command;
@@ -17,8 +16,6 @@ use tempfile::TempDir;
 pub const PAIRS: usize = 5;
 /// Callers of the figures about latency.
 const CALLERS: [usize; 4] = [1, 16, 64, 256];
-/// Streams that are opened to see what one takes.
-const STREAMS: usize = 400;
 /// Operations of the figures about stored and open ones.
 const MANY: usize = 1_000_000;
 const FEW: usize = 1000;
@@ -258,36 +255,4 @@ pub fn start(figures: &mut Figures) -> Result<()> {
     }
     figures.add("start_ms", median(took), "");
     Ok(())
-}
-
-/// `rss_per_listen_kb`: what an open `subscriptions/listen` stream takes.
-///
-/// # Errors
-/// A stream is not served.
-pub fn listen(figures: &mut Figures) -> Result<()> {
-    let ours = Ledgered::start()?;
-    let each = listen_kb(ours.gateway.addr, ours.gateway.process.pid())?;
-    figures.add("rss_per_listen_kb", each, "");
-    Ok(())
-}
-
-/// What an open `subscriptions/listen` stream takes at a server, in kB.
-pub(crate) fn listen_kb(addr: SocketAddr, pid: u32) -> Result<f64> {
-    let open = |count: usize| {
-        (0..count)
-            .map(|_| {
-                let mut stream = Stream::open(addr, &peers::listen(addr))?;
-                stream.until(Duration::from_secs(10), |s| s.head().is_some())?;
-                if stream.status()? != 200 {
-                    bail!("a stream was not opened: {}", stream.head().unwrap_or_default());
-                }
-                Ok(stream)
-            })
-            .collect::<Result<Vec<_>>>()
-    };
-    // The first pay for what is made once.
-    let _first = open(STREAMS / 8)?;
-    let before = process::rss_kb(pid)?;
-    let _streams = open(STREAMS)?;
-    Ok((process::rss_kb(pid)? - before) / STREAMS as f64)
 }

@@ -5,8 +5,8 @@ use anyhow::{Result, bail};
 use clap::Parser;
 use counterfoil_benches::figures::Figures;
 use counterfoil_benches::process::load_average;
-use counterfoil_benches::replicas;
 use counterfoil_benches::runs::{self, Extent, PAIRS};
+use counterfoil_benches::{replicas, streams};
 use serde_json::json;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -100,7 +100,7 @@ fn run(cli: &Cli) -> Result<bool> {
     }
     if group(4) {
         runs::start(&mut figures)?;
-        runs::listen(&mut figures)?;
+        streams::listen(&mut figures)?;
     }
     if group(5) {
         runs::recover(&mut figures)?;

@@ -44,6 +44,7 @@ allowed_origins = ["https://app.example.com"]
 max_body = "512KiB"
 eras = "modern"
 eras_by_host = { "MCP.internal" = "legacy", "mcp.example.com" = "modern", "[::1]" = "both" }
+eras_by_principal = { Billing = "legacy", "billing bot" = "both" }
 legacy_sessions = "always"
 legacy_session_idle = "12h"
 shutdown_delay = "3s"
@@ -92,6 +93,9 @@ fn a_whole_file_is_taken_as_it_is_written() {
     assert_eq!(c.server.eras, Eras::Modern);
     let hosts = [("mcp.internal", Eras::Legacy), ("mcp.example.com", Eras::Modern), ("[::1]", Eras::Both)];
     assert_eq!(c.server.eras_by_host, hosts.map(|(h, e)| (h.to_owned(), e)));
+    // A principal is the same in one spelling only.
+    let principals = [("Billing", Eras::Legacy), ("billing bot", Eras::Both)];
+    assert_eq!(c.server.eras_by_principal, principals.map(|(p, e)| (p.to_owned(), e)));
     assert!(c.server.serves_legacy());
     assert_eq!(c.server.legacy_sessions, LegacySessions::Always);
     assert_eq!(c.server.legacy_session_idle, Millis(12 * 3_600_000));
@@ -282,6 +286,20 @@ const BAD: &[(&str, &str, &str, bool)] = &[
         "3:18",
         "neither loopback nor in allowed_hosts or public_url",
         false,
+    ),
+    ("[server]\neras_by_principal = \"a=modern\"\n", "2:21", "must be a table, not a string", true),
+    ("[server]\neras_by_principal = { a = \"modern\" }\n", "2:1", "has no use without authentication", false),
+    (
+        "[auth]\nmode = \"api-key\"\n[server.eras_by_principal]\na = \"new\"\n",
+        "4:5",
+        "eras_by_principal: \"new\" is unknown",
+        true,
+    ),
+    (
+        "[auth]\nmode = \"api-key\"\n[server.eras_by_principal]\n\"\" = \"both\"\n",
+        "4:1",
+        "a principal has a name",
+        true,
     ),
     ("[server]\nlegacy_sessions = true\n", "2:19", "must be a string, not true or false", true),
     ("[server]\nlegacy_sessions = \"often\"\n", "2:19", "\"never\" or \"platform\"", true),

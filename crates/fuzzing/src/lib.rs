@@ -10,6 +10,7 @@
 // A broken promise is shown by a panic: that is what a fuzzer looks for.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod answer;
 mod canonical;
 mod config;
 mod envelope;
@@ -24,6 +25,7 @@ mod streams;
 mod template;
 pub mod tree;
 
+pub use answer::input_answer;
 pub use canonical::canonical;
 pub use config::config;
 pub use envelope::envelope;
@@ -47,6 +49,7 @@ pub const TARGETS: &[Target] = &[
     ("form", form),
     ("front", front),
     ("headers", headers),
+    ("input_answer", input_answer),
     ("keys", keys),
     ("lines", lines),
     ("manifest", manifest),

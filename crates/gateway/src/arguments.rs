@@ -3,12 +3,10 @@
 
 use crate::bounds::{NoBound, Telling, Work};
 use crate::tool::BadArguments;
+use calls::argument::{self, Root};
 use mcp::json::{Limits, Raw, RawObject, quote};
 
-/// The argument that is added to a ledgered tool.
-pub const KEY_ARGUMENT: &str = "idempotency_key";
-
-const KEY_DESCRIPTION: &str = "Leave this out on a first call. Only if an earlier answer to the same call gave you a `retryKey` or `newKey`, put exactly that value here. Never make up a value.";
+pub use calls::argument::KEY_ARGUMENT;
 
 /// The largest schema that is compiled.
 const MAX_SCHEMA: usize = 256 * 1024;
@@ -125,39 +123,31 @@ impl Schema {
     }
 }
 
+/// A schema's root, as text.
+struct Text<'a>(&'a RawObject);
+
+impl Root for Text<'_> {
+    fn has(&self, member: &str) -> bool {
+        self.0.has(member)
+    }
+    fn dialect(&self) -> Option<Option<String>> {
+        self.0.get("$schema").map(|d| d.as_string().map(std::borrow::Cow::into_owned))
+    }
+    fn declares(&self, property: &str) -> bool {
+        self.0.get("properties").and_then(|p| p.object()).is_some_and(|p| p.has(property))
+    }
+}
+
 /// Whether the key argument can be added: only to a plain object root, where it changes nothing else.
 #[must_use]
 pub fn allows_key(schema: &RawObject) -> bool {
-    const IN_THE_WAY: [&str; 17] = [
-        "$ref",
-        "$dynamicRef",
-        "oneOf",
-        "anyOf",
-        "allOf",
-        "not",
-        "if",
-        "then",
-        "else",
-        "unevaluatedProperties",
-        "maxProperties",
-        "propertyNames",
-        "patternProperties",
-        "dependentSchemas",
-        "const",
-        "enum",
-        "minProperties",
-    ];
-    let other_dialect =
-        schema.get("$schema").is_some_and(|d| d.as_string().is_none_or(|d| !d.contains("2020-12")));
-    let taken =
-        schema.get("properties").and_then(|p| p.object()).is_some_and(|p| p.get(KEY_ARGUMENT).is_some());
-    !other_dialect && !taken && !IN_THE_WAY.iter().any(|k| schema.get(k).is_some())
+    argument::allows_key(&Text(schema))
 }
 
 /// The schema with the key argument; every other byte is as it was.
 #[must_use]
 pub fn with_key(schema: &RawObject) -> Raw {
-    let property = format!(r#"{{"type":"string","description":{}}}"#, quote(KEY_DESCRIPTION));
+    let property = argument::property().to_string();
     let properties = schema
         .get("properties")
         .and_then(|p| p.object())

@@ -145,7 +145,9 @@ fn act(shared: &Shared, note: &Note) {
             }
         }
         // A later version's.
-        _ => {}
+        _ => {
+            shared.metrics.bus_unknown.inc();
+        }
     }
 }
 

@@ -1,28 +1,24 @@
-//! From a `tools/call` to its answer: principal, tool, key, fingerprint, ledger, delivery.
+//! From a `tools/call` to its answer: which tool, and which of two ways: a tool that reads runs at once, one that changes
+//! the world goes through the ledger.
 
 use crate::answer;
 use crate::arguments::{KEY_ARGUMENT, without};
 use crate::catalog::Entry;
-use crate::keys::{self, KeyTrouble};
-use crate::principal::principal_of;
+use crate::ledgered::ledgered;
 use crate::service::Shared;
 use crate::tool::{BadArguments, Body, Tool, ToolSettings};
 use crate::usage::Deprecated;
-use crate::view;
 use ledger::canonical::canonicalise_arguments;
 use ledger::store::Query;
-use ledger::{
-    Answer, Call, CallError, CallerKey, Creation, DeliveryState, Fingerprint, Kind, Operation, Scope,
-};
+use ledger::{Call, CallError, CallerKey, Creation, Fingerprint, Operation, Scope};
 use mcp::error::RpcError;
-use mcp::json::{Raw, RawObject, quote};
-use mcp::server::{Delivery, Exchange, Notifier, Outcome, Responder, Transport};
+use mcp::json::{Raw, RawObject};
+use mcp::server::{Exchange, Notifier, Outcome, Responder, Transport};
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Where a ledgered result names its operation in `_meta`.
-pub const META_OPERATION: &str = "dev.counterfoil/operation";
+pub use calls::answer::META_OPERATION;
 
 /// Answers a `tools/call`.
 pub(crate) async fn tools_call(shared: &Arc<Shared>, exchange: &Exchange, responder: Responder) {
@@ -45,10 +41,10 @@ enum Label {
 }
 
 /// A call's parts, checked for shape.
-struct Parts<'a> {
-    name: Cow<'a, str>,
-    params: &'a RawObject,
-    arguments: Option<&'a RawObject>,
+pub(crate) struct Parts<'a> {
+    pub name: Cow<'a, str>,
+    pub params: &'a RawObject,
+    pub arguments: Option<&'a RawObject>,
 }
 
 fn parts(exchange: &Exchange) -> Result<Parts<'_>, RpcError> {
@@ -146,38 +142,19 @@ async fn read(
 }
 
 /// The text of a result that was made or stored as bytes.
-fn text(bytes: &[u8]) -> String {
+pub(crate) fn text(bytes: &[u8]) -> String {
     match std::str::from_utf8(bytes) {
         Ok(text) => text.to_owned(),
         Err(_) => String::from_utf8_lossy(bytes).into_owned(),
     }
 }
 
-fn error_outcome(shared: &Shared, exchange: &Exchange, e: &CallError, entry: Option<&Entry>) -> Outcome {
+pub(crate) fn error_outcome(shared: &Shared, exchange: &Exchange, e: &CallError, entry: Option<&Entry>) -> Outcome {
     let (body, object) = answer::result(e, entry.is_some_and(|e| e.spec.output_schema.is_some()));
     shared.result(exchange, body.to_string(), &[(answer::META_ERROR, object.as_str())])
 }
 
-/// What is said under overload: what happened, and what to do.
-pub(crate) const BUSY: (&str, &str) = (
-    "Too many operations are running at the moment, so nothing ran.",
-    "Call again a little later; it is safe.",
-);
-
-fn busy() -> CallError {
-    CallError {
-        retry_after: Some(ledger::Millis::secs(1)),
-        ..CallError::plain(Kind::Unavailable, BUSY.0, BUSY.1)
-    }
-}
-
-/// What ends a call before anything is written.
-enum Before {
-    Unknown,
-    Arguments(BadArguments),
-    Busy,
-    Capability(Box<RpcError>),
-}
+pub(crate) use calls::answer::{BUSY, busy};
 
 /// Whose call, of which tool, saying what: enough for the ledger's look-up.
 pub(crate) struct Asked<'a> {
@@ -206,6 +183,9 @@ impl Asked<'_> {
             unkeyed: self.settings.unkeyed,
             guard_window: self.settings.policy.guard_window,
             wait: self.settings.wait,
+            named: None,
+            answers: Vec::new(),
+            lease_of_caller: ledger::Millis(0),
         })
     }
 }
@@ -223,126 +203,18 @@ pub(crate) fn creation(
     entry.schema.check(&stripped)?;
     let intent = tool.plan(&stripped)?;
     let arguments = intent.is_none().then(|| stripped.raw().as_str().as_bytes().to_vec());
-    Ok(Creation { policy: settings.policy.clone(), intent, arguments })
-}
-
-async fn ledgered(
-    shared: &Arc<Shared>,
-    exchange: &Exchange,
-    entry: Option<&Entry>,
-    parts: Parts<'_>,
-    responder: Responder,
-) -> &'static str {
-    // A tool that is not served may still be known to the ledger: its calls are answered, none is opened.
-    let settings = entry.map(|e| e.settings.clone()).unwrap_or_default();
-    let ours = entry.is_none_or(|e| e.key_is_ours);
-    if let Err(e) = keys::not_shared(&exchange.caller) {
-        responder.answer(e);
-        return "refused";
-    }
-    let key = match keys::find(
-        &exchange.caller.headers,
-        &exchange.meta,
-        parts.params,
-        parts.arguments,
-        ours,
-        &settings.key_from,
-    ) {
-        Ok(k) => k.or_else(|| keys::name(&exchange.caller.extensions, &exchange.meta, settings.unkeyed)),
-        Err(KeyTrouble::Program(e)) => {
-            responder.answer(*e);
-            return "refused";
-        }
-        Err(KeyTrouble::Model(e)) => {
-            responder.answer(error_outcome(shared, exchange, &e, entry));
-            return "error";
-        }
-    };
-    let principal = principal_of(&exchange.caller.extensions);
-    let id = match entry {
-        Some(e) => e.spec.canonical.clone(),
-        None => removed(shared, &principal, &parts.name).await.unwrap_or_else(|| (*parts.name).into()),
-    };
-    let asked = Asked { principal, entry, id, arguments: parts.arguments, key, settings };
-    let call = match asked.call(&shared.settings.mode) {
-        Ok(c) => c,
-        Err(e) => {
-            responder.answer(error_outcome(shared, exchange, &answer::bad_arguments(&e.to_string()), entry));
-            return "error";
-        }
-    };
-    let create = || -> Result<Creation, Before> {
-        let Some(entry) = entry else { return Err(Before::Unknown) };
-        let Body::Mutating(tool) = &entry.body else { return Err(Before::Unknown) };
-        // A known operation is answered whatever the client can; only a new one may have to ask it.
-        if let Some(requires) = &entry.requires {
-            requires
-                .check(exchange.meta.client_capabilities())
-                .map_err(|e| Before::Capability(Box::new(e)))?;
-        }
-        if shared.ledger.running() >= shared.settings.max_in_flight {
-            return Err(Before::Busy);
-        }
-        creation(entry, tool.as_ref(), asked.arguments, &asked.settings).map_err(Before::Arguments)
-    };
-    let notifier = responder.notifier();
-    let watcher = responder.notifier();
-    let progress = move |p: &ledger::Progress| notifier.progress(p.done, p.total, Some(&p.message));
-    let answer = shared.ledger.call(&call, &create, watcher.gone(), progress).await;
-    match answer {
-        Ok(Answer::Result { operation, result, replayed, joined_by }) => {
-            ledger::failpoint!("reply.before");
-            let nonce = shared.ledger.ack_nonce(&call.scope.principal, operation.id);
-            let about = operation_meta(&operation, replayed, joined_by, &nonce);
-            let outcome = shared.result(exchange, text(&result), &[(META_OPERATION, about.as_str())]);
-            let delivered = match responder.finish(outcome).await {
-                Delivery::Written => DeliveryState::Written,
-                Delivery::Undelivered => DeliveryState::Undelivered,
-            };
-            ledger::failpoint!("deliver.before");
-            shared.ledger.delivered(&operation, delivered);
-            if replayed { "replayed" } else { "completed" }
-        }
-        Ok(Answer::Error(e)) => {
-            responder.answer(error_outcome(shared, exchange, &e, entry));
-            "error"
-        }
-        Ok(Answer::Gone) => {
-            // Nobody reads it; the wire still wants an end.
-            responder.answer(RpcError::internal("Internal error: the caller left."));
-            "gone"
-        }
-        Err(Before::Unknown) => {
-            responder.answer(RpcError::invalid_params(format!(
-                "unknown tool {}; nothing ran. tools/list tells what there is",
-                quote(&shorten(&parts.name))
-            )));
-            "refused"
-        }
-        Err(Before::Capability(e)) => {
-            responder.answer(*e);
-            "refused"
-        }
-        Err(Before::Arguments(e)) => {
-            responder.answer(error_outcome(shared, exchange, &answer::bad_arguments(&e.0), entry));
-            "error"
-        }
-        Err(Before::Busy) => {
-            responder.answer(error_outcome(shared, exchange, &busy(), entry));
-            "busy"
-        }
-    }
+    Ok(Creation { policy: settings.policy.clone(), intent, arguments, asks: Vec::new() })
 }
 
 /// The canonical id of a tool that is not served any more, from the caller's own recent operations: what was
 /// opened under it is still answered.
-async fn removed(shared: &Shared, principal: &str, name: &str) -> Option<Arc<str>> {
+pub(crate) async fn removed(shared: &Shared, principal: &str, name: &str) -> Option<Arc<str>> {
     let query = Query { principal: Some(principal.to_owned()), limit: 200, ..Query::default() };
     let recent = shared.ledger.list(&query).await.ok()?;
     recent.into_iter().map(|op| op.scope.tool).find(|tool| provider::wire_name(tool) == name)
 }
 
-fn shorten(name: &str) -> String {
+pub(crate) fn shorten(name: &str) -> String {
     name.chars().take(64).collect()
 }
 
@@ -353,14 +225,5 @@ pub(crate) fn operation_meta(
     joined_by: Option<ledger::JoinedBy>,
     nonce: &str,
 ) -> String {
-    let mut o = format!(r#"{{"id":"{}","replayed":{replayed}"#, op.id);
-    if let Some(by) = joined_by {
-        o.push_str(&format!(r#","joinedBy":"{}""#, by.word()));
-    }
-    o.push_str(&format!(r#","attempt":{}"#, op.attempt));
-    if let Some(t) = op.ended_at {
-        o.push_str(&format!(r#","completedAt":"{}""#, view::rfc3339(t)));
-    }
-    o.push_str(&format!(r#","ack":"{nonce}"}}"#));
-    o
+    calls::answer::operation(op, replayed, joined_by, nonce)
 }

@@ -10,8 +10,7 @@ use mcp::server::{Outcome, Transport};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// The extension that announces idempotency keys.
-pub const EXTENSION: &str = "dev.counterfoil/idempotency";
+pub use calls::EXTENSION;
 
 /// A catalog with what is said about it, made once.
 pub(crate) struct Served {
@@ -83,16 +82,8 @@ fn capabilities(catalog: &Catalog, subscribe: bool) -> Value {
 }
 
 fn extension(s: &GatewaySettings) -> Value {
-    json!({
-        EXTENSION: {
-            "keyCarriers": ["params.idempotencyKey", "_meta", "header", "argument"],
-            "metaKey": crate::keys::META_KEY,
-            "header": "Idempotency-Key",
-            "argument": crate::arguments::KEY_ARGUMENT,
-            "scope": ["principal", "tool", "mode"],
-            "retentionMs": s.retention_ms,
-        }
-    })
+    let carriers = ["params.idempotencyKey", "_meta", "header", "argument"];
+    json!({ EXTENSION: calls::announcement(&carriers, s.retention_ms) })
 }
 
 fn discover(catalog: &Catalog, s: &GatewaySettings, info: &Raw) -> Outcome {

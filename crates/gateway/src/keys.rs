@@ -8,21 +8,18 @@
 //! where its client asked once. A name is a weak key: it finds its own operation, however long ago; where there is none,
 //! the call is what it would be without it.
 
-use crate::answer;
 use crate::arguments::KEY_ARGUMENT;
+use calls::key::{Carried, Carriers, Trouble};
 use http::{Extensions, HeaderMap};
 use ledger::canonical::canonicalise;
 use ledger::operation::Unkeyed;
 use ledger::{CallError, CallerKey, Carrier, Key};
 use mcp::error::RpcError;
-use mcp::json::RawObject;
+use mcp::json::{Raw, RawObject};
 use mcp::meta::RequestMeta;
 use mcp::server::{Caller, InBatch};
 
-/// The key's place in `_meta`.
-pub const META_KEY: &str = "dev.counterfoil/idempotency-key";
-/// The HTTP header.
-pub const HEADER: &str = "idempotency-key";
+pub use calls::key::{HEADER, META_KEY};
 
 /// The place of a call's name in `_meta`.
 pub const META_CALL: &str = "dev.counterfoil/call";
@@ -82,60 +79,31 @@ pub fn find(
     argument_is_ours: bool,
     key_from: &[String],
 ) -> Result<Option<CallerKey>, KeyTrouble> {
-    let program = |what: &str, why: &dyn std::fmt::Display| {
-        KeyTrouble::Program(Box::new(RpcError::malformed(format!("{what}: {why}"))))
+    let params = params.get("idempotencyKey");
+    let of_meta = meta.get(META_KEY);
+    let argument = arguments.filter(|_| argument_is_ours).and_then(|a| a.get(KEY_ARGUMENT));
+    let carriers = Carriers {
+        params: carried(params.as_ref()),
+        meta: carried(of_meta.as_ref()),
+        headers,
+        argument: carried(argument.as_ref()),
     };
-    let mut found: Option<CallerKey> = None;
-    let mut take = |what: &str, text: &str| -> Result<(), KeyTrouble> {
-        let key = Key::new(text).map_err(|e| program(what, &e))?;
-        match &found {
-            Some(k) if k.key != key => Err(program(
-                what,
-                &"two carriers of the idempotency key disagree; send one, or the same in all",
-            )),
-            Some(_) => Ok(()),
-            None => {
-                found = Some(CallerKey { key, carrier: Carrier::Program });
-                Ok(())
-            }
-        }
-    };
-    if let Some(v) = params.get("idempotencyKey") {
-        let text = v.as_string().ok_or_else(|| program("params.idempotencyKey", &"must be a string"))?;
-        take("params.idempotencyKey", &text)?;
-    }
-    if let Some(v) = meta.get(META_KEY) {
-        let text = v.as_string().ok_or_else(|| program(META_KEY, &"must be a string"))?;
-        take(META_KEY, &text)?;
-    }
-    for v in headers.get_all(HEADER) {
-        let text = v.to_str().ok().and_then(header_value).ok_or_else(|| {
-            program("Idempotency-Key", &"must be one RFC 8941 string, or a bare value of visible ASCII")
-        })?;
-        take("Idempotency-Key", &text)?;
-    }
-    if argument_is_ours && let Some(v) = arguments.and_then(|a| a.get(KEY_ARGUMENT)) {
-        let model = |why: String| KeyTrouble::Model(Box::new(answer::bad_arguments(&why)));
-        let text = v.as_string().ok_or_else(|| {
-            model(format!(
-                "{KEY_ARGUMENT} must be a string; leave it out unless an earlier answer gave you a value"
-            ))
-        })?;
-        let key = Key::new(&text).map_err(|e| model(format!("{KEY_ARGUMENT}: {e}")))?;
-        match &found {
-            Some(k) if k.key != key => {
-                return Err(model(format!(
-                    "{KEY_ARGUMENT} differs from the idempotency key that came with the request; leave it out"
-                )));
-            }
-            Some(_) => {}
-            None => found = Some(CallerKey { key, carrier: Carrier::Argument }),
-        }
-    }
+    let mut found = calls::key::find(carriers).map_err(|trouble| match trouble {
+        Trouble::Program(why) => KeyTrouble::Program(Box::new(RpcError::malformed(why))),
+        Trouble::Model(e) => KeyTrouble::Model(e),
+    })?;
     if found.is_none() && !key_from.is_empty() {
         found = derived(arguments, key_from);
     }
     Ok(found)
+}
+
+fn carried(value: Option<&Raw>) -> Carried<'_> {
+    match value.map(Raw::as_string) {
+        None => Carried::Absent,
+        Some(Some(text)) => Carried::Text(text),
+        Some(None) => Carried::Other,
+    }
 }
 
 /// A key from the arguments that name the intent; none if one of them is absent or null.
@@ -154,36 +122,10 @@ fn derived(arguments: Option<&RawObject>, names: &[String]) -> Option<CallerKey>
     Key::new(&format!("from-{hex}")).ok().map(|key| CallerKey { key, carrier: Carrier::Program })
 }
 
-/// RFC 8941 section 3.3.3, or a bare value as most clients send it.
-fn header_value(text: &str) -> Option<String> {
-    let text = text.trim_matches([' ', '\t']);
-    let Some(quoted) = text.strip_prefix('"') else { return (!text.contains('"')).then(|| text.to_owned()) };
-    let inner = quoted.strip_suffix('"')?;
-    let mut out = String::new();
-    let mut chars = inner.chars();
-    while let Some(c) = chars.next() {
-        match c {
-            '\\' => out.push(chars.next().filter(|c| matches!(c, '"' | '\\'))?),
-            '"' => return None,
-            c => out.push(c),
-        }
-    }
-    Some(out)
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn header_values() {
-        assert_eq!(header_value("abc").as_deref(), Some("abc"));
-        assert_eq!(header_value("  \"a\\\"b\\\\\"  ").as_deref(), Some("a\"b\\"));
-        for bad in ["\"abc", "abc\"", "\"a\"b\"", "\"a\\x\"", "\"a\\\""] {
-            assert_eq!(header_value(bad), None, "{bad}");
-        }
-    }
 
     #[test]
     fn a_name_is_a_weak_key_where_somebody_vouches_for_it() {

@@ -19,6 +19,7 @@ use mcp::server::{Caller, Exchange, Responder, SessionRefusal, Subscription};
 use prometheus_client::metrics::gauge::Gauge;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -45,16 +46,16 @@ const PROVE_EVERY: Duration = Duration::from_secs(30);
 const MAX_PENDING: usize = 1024;
 
 /// A stream counts while it is open, however it ends.
-struct Counted<'a>(&'a Gauge);
+struct Counted(Gauge);
 
-impl<'a> Counted<'a> {
-    fn new(gauge: &'a Gauge) -> Counted<'a> {
+impl Counted {
+    fn new(gauge: &Gauge) -> Counted {
         gauge.inc();
-        Counted(gauge)
+        Counted(gauge.clone())
     }
 }
 
-impl Drop for Counted<'_> {
+impl Drop for Counted {
     fn drop(&mut self) {
         self.0.dec();
     }
@@ -75,7 +76,7 @@ impl Out {
     /// `false`: the stream has ended.
     async fn send(&self, method: &str, params: Option<&RawObject>) -> bool {
         if self.sent.fetch_add(1, Ordering::Relaxed) % PIECE == PIECE - 1 {
-            tokio::time::sleep(BREATH).await;
+            Box::pin(tokio::time::sleep(BREATH)).await;
         }
         self.stream.notify(method, params)
     }
@@ -184,8 +185,13 @@ fn uris(given: Option<&Raw>) -> Result<BTreeSet<String>, RpcError> {
     Ok(given.into_iter().collect())
 }
 
-/// Serves `subscriptions/listen` until its stream ends (spec: basic/patterns/subscriptions).
-pub(crate) async fn listen(shared: &Shared, exchange: &Exchange, responder: Responder) {
+/// Opens `subscriptions/listen`, and serves it until its stream ends (spec: basic/patterns/subscriptions). What is given
+/// back holds no more than that needs: not the request, nor what it came with.
+pub(crate) fn listen(
+    shared: &Arc<Shared>,
+    exchange: &Exchange,
+    responder: Responder,
+) -> Pin<Box<dyn Future<Output = ()> + Send>> {
     let filter =
         exchange.request.params.as_ref().and_then(|p| p.get("notifications")).and_then(|n| n.object());
     let wanted = match filter {
@@ -196,29 +202,32 @@ pub(crate) async fn listen(shared: &Shared, exchange: &Exchange, responder: Resp
         Ok(w) => w,
         Err(e) => {
             responder.answer(e);
-            return;
+            return Box::pin(std::future::ready(()));
         }
     };
     // From before the acknowledgement, so that nothing is missed behind it.
     let mut changes = shared.changes.listen();
     let info = shared.server_info.as_str();
     let out = Out::new(responder.listen(&wanted.acknowledged(), &[(meta::SERVER_INFO, info)]));
-    let _counted = Counted::new(&shared.metrics.listeners);
+    let counted = Counted::new(&shared.metrics.listeners);
     let mut standing = Standing::of(&exchange.caller);
-    loop {
-        let open = tokio::select! {
-            () = out.stream.ended() => false,
-            () = standing.lost() => false,
-            heard = changes.recv() => match heard {
-                Ok(change) => wanted.tell(&out, &change).await,
-                Err(RecvError::Lagged(_)) => wanted.tell_all(&out).await,
-                Err(RecvError::Closed) => false,
-            },
-        };
-        if !open {
-            return;
+    Box::pin(async move {
+        let _counted = &counted;
+        loop {
+            let open = tokio::select! {
+                () = out.stream.ended() => false,
+                () = standing.lost() => false,
+                heard = changes.recv() => match heard {
+                    Ok(change) => wanted.tell(&out, &change).await,
+                    Err(RecvError::Lagged(_)) => wanted.tell_all(&out).await,
+                    Err(RecvError::Closed) => false,
+                },
+            };
+            if !open {
+                return;
+            }
         }
-    }
+    })
 }
 
 /// Serves a legacy client's stream until it ends or its session does.
@@ -293,23 +302,21 @@ async fn is_there(shared: &Shared, caller: &Caller, principal: &str) -> bool {
 }
 
 /// Whether the caller's API key still counts; nothing to lose without one.
-struct Standing {
-    proof: Option<Proof>,
-    every: Interval,
-}
+struct Standing(Option<Box<(Proof, Interval)>>);
 
 impl Standing {
     fn of(caller: &Caller) -> Standing {
         let proof = caller.extensions.get::<Proof>().cloned();
-        Standing { proof, every: interval_at(Instant::now() + PROVE_EVERY, PROVE_EVERY) }
+        Standing(proof.map(|p| Box::new((p, interval_at(Instant::now() + PROVE_EVERY, PROVE_EVERY)))))
     }
 
     /// Resolves when it counts no longer. May be dropped and called again.
     async fn lost(&mut self) {
-        let Some(proof) = &self.proof else { return std::future::pending().await };
+        let Some((proof, every)) = self.0.as_deref_mut() else { return std::future::pending().await };
         loop {
-            self.every.tick().await;
-            if !proof.holds().await {
+            every.tick().await;
+            // Boxed, since it is asked so seldom.
+            if !Box::pin(proof.holds()).await {
                 return;
             }
         }

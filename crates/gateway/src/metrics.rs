@@ -20,6 +20,11 @@ struct Word {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Why {
+    why: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Step {
     from: &'static str,
     to: &'static str,
@@ -71,6 +76,7 @@ pub struct Metrics {
     alerts: Family<Word, Counter>,
     calls: Family<CallLabels, Counter>,
     call_seconds: Histogram,
+    states_rejected: Family<Why, Counter>,
     requests: Family<OfRevision, Counter>,
     deprecated: Family<OfFeature, Counter>,
     /// Sessions of legacy clients opened.
@@ -87,6 +93,8 @@ pub struct Metrics {
     pub bus_heard: Counter,
     /// Times that news of other replicas may have been missed.
     pub bus_gaps: Counter,
+    /// Notes of other replicas that this version knows nothing of.
+    pub bus_unknown: Counter,
 }
 
 impl Default for Metrics {
@@ -105,6 +113,7 @@ impl Default for Metrics {
             alerts: Family::default(),
             calls: Family::default(),
             call_seconds: Histogram::new(buckets),
+            states_rejected: Family::default(),
             requests: Family::default(),
             deprecated: Family::default(),
             sessions_opened: Counter::default(),
@@ -114,6 +123,7 @@ impl Default for Metrics {
             in_flight: Gauge::default(),
             bus_heard: Counter::default(),
             bus_gaps: Counter::default(),
+            bus_unknown: Counter::default(),
         };
         let r = &mut m.registry;
         r.register("operations_opened", "Operations opened", m.opened.clone());
@@ -138,6 +148,7 @@ impl Default for Metrics {
             "Time from a call's arrival to its answer",
             m.call_seconds.clone(),
         );
+        r.register("state_rejected", "States that did not open, by why; callers are told nothing of it", m.states_rejected.clone());
         r.register("requests", "Requests, by revision of the protocol", m.requests.clone());
         r.register("deprecated", "Uses of deprecated features of the protocol", m.deprecated.clone());
         r.register("sessions_opened", "Sessions of legacy clients opened", m.sessions_opened.clone());
@@ -151,6 +162,11 @@ impl Default for Metrics {
         r.register("calls_in_flight", "Calls being worked on", m.in_flight.clone());
         r.register("bus_notes", "Notes heard of other replicas", m.bus_heard.clone());
         r.register("bus_gaps", "Times that news of other replicas may have been missed", m.bus_gaps.clone());
+        r.register(
+            "bus_unknown",
+            "Notes of other replicas that this version knows nothing of",
+            m.bus_unknown.clone(),
+        );
         m.begin_at_zero();
         m
     }
@@ -180,6 +196,11 @@ impl Metrics {
         zero(&self.alerts, &["in_doubt", "undelivered", "several", "attempts_used_up"]);
         zero(&self.answers, &Kind::ALL.map(Kind::word));
         zero(&self.refusals, &Refusal::ALL.map(Refusal::word));
+    }
+
+    /// A state that came back did not open.
+    pub(crate) fn state_rejected(&self, why: &'static str) {
+        self.states_rejected.get_or_create(&Why { why }).inc();
     }
 
     /// The counter of a revision's requests.

@@ -9,8 +9,9 @@ use http::request::Parts;
 use http::{Extensions, HeaderMap, HeaderValue, StatusCode};
 use ledger::store::ApiKey;
 use ledger::{Store, StoreError};
+use mcp::Eras;
 use mcp::error::RpcError;
-use mcp::server::{Authenticator, HttpRefusal};
+use mcp::server::{Authenticator, CallersEras, HttpRefusal};
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, PoisonError, RwLock};
@@ -73,7 +74,11 @@ struct Known {
 }
 
 /// The API keys of a ledger, read again when they may have changed.
-pub struct ApiKeys(Arc<Keys>);
+pub struct ApiKeys {
+    keys: Arc<Keys>,
+    /// Principals that are served other eras than the rest.
+    eras: HashMap<String, Eras>,
+}
 
 struct Keys {
     store: Arc<dyn Store>,
@@ -85,12 +90,18 @@ impl ApiKeys {
     #[must_use]
     pub fn new(store: Arc<dyn Store>) -> ApiKeys {
         let known = RwLock::new(Known { by_hash: HashMap::new(), read: None });
-        ApiKeys(Arc::new(Keys { store, known }))
+        ApiKeys { keys: Arc::new(Keys { store, known }), eras: HashMap::new() }
+    }
+
+    /// Serves these principals other eras than the rest.
+    #[must_use]
+    pub fn with_eras(self, eras: impl IntoIterator<Item = (String, Eras)>) -> ApiKeys {
+        ApiKeys { eras: eras.into_iter().collect(), ..self }
     }
 
     /// Forgets what was read, so that a new or revoked key counts at once.
     pub fn forget(&self) {
-        self.0.known.write().unwrap_or_else(PoisonError::into_inner).read = None;
+        self.keys.known.write().unwrap_or_else(PoisonError::into_inner).read = None;
     }
 }
 
@@ -146,11 +157,14 @@ impl Authenticator for ApiKeys {
             ));
         };
         let hash: Arc<str> = hash(key).into();
-        match self.0.owner(&hash).await {
+        match self.keys.owner(&hash).await {
             Ok(Some(owner)) => {
                 let mut e = Extensions::new();
+                if let Some(eras) = self.eras.get(&*owner) {
+                    e.insert(CallersEras(*eras));
+                }
                 e.insert(Principal(owner.clone()));
-                e.insert(Proof { keys: self.0.clone(), hash, principal: owner });
+                e.insert(Proof { keys: self.keys.clone(), hash, principal: owner });
                 Ok(e)
             }
             Ok(None) => {
@@ -161,5 +175,9 @@ impl Authenticator for ApiKeys {
                 "the ledger can't be read at the moment; try again a little later",
             )),
         }
+    }
+
+    fn tells_eras(&self) -> bool {
+        !self.eras.is_empty()
     }
 }

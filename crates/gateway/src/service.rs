@@ -15,7 +15,7 @@ use axum::Router;
 use axum::extract::State;
 use axum::response::IntoResponse;
 use axum::routing::get;
-use http::StatusCode;
+use http::{HeaderMap, StatusCode};
 use ledger::{Executor, Ledger, Millis};
 use mcp::constants::method;
 use mcp::error::{Error, RpcError};
@@ -31,10 +31,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use tokio::sync::Semaphore;
 
-/// Where deliveries are acknowledged in a request's `_meta`.
-pub const META_ACK: &str = "dev.counterfoil/ack";
-/// The most acknowledgements that one request may carry.
-const MAX_ACKS: usize = 64;
+use calls::MAX_ACKS;
+pub use calls::answer::META_ACK;
 
 /// What the gateway says about itself and how much it takes on.
 #[derive(Clone, Debug)]
@@ -75,6 +73,8 @@ pub struct GatewayParts {
     pub metrics: Arc<Metrics>,
     /// News of changes.
     pub changes: Changes,
+    /// Seals what requests bring back; without it no request is asked to come again.
+    pub keeper: Option<seal::Keeper>,
 }
 
 pub(crate) struct Shared {
@@ -83,6 +83,7 @@ pub(crate) struct Shared {
     pub settings: GatewaySettings,
     pub metrics: Arc<Metrics>,
     pub changes: Changes,
+    pub keeper: Option<seal::Keeper>,
     pub server_info: Raw,
     pub sessions: Sessions,
     pub usage: Usage,
@@ -167,6 +168,7 @@ impl Gateway {
             settings: parts.settings,
             metrics: parts.metrics,
             changes: parts.changes,
+            keeper: parts.keeper,
             server_info,
             sessions,
             usage,
@@ -322,35 +324,16 @@ impl Service for Gateway {
         Some(outcome)
     }
 
-    async fn call(self: Arc<Self>, exchange: Exchange, responder: Responder) {
-        let shared = &self.0;
-        self.count(&exchange);
-        self.acknowledge(&exchange).await;
-        if let Some(outcome) = self.answer_at_once(&exchange) {
-            responder.answer(outcome);
-            return;
+    fn call(self: Arc<Self>, exchange: Exchange, responder: Responder) -> impl Future<Output = ()> + Send {
+        // A stream may be open for hours, and be one of thousands: nothing of what other calls need is kept for it.
+        if exchange.request.method == method::LISTEN
+            && !exchange.caller.revision.is_legacy()
+            && exchange.meta.get(META_ACK).is_none()
+        {
+            self.count(&exchange);
+            return listen::listen(&self.0, &exchange, responder);
         }
-        let asked = exchange.request.method.as_str();
-        // As with tools that read: it goes on when its client leaves, so connections alone don't bound it.
-        let reads = matches!(asked, name::RESOURCES_READ | name::PROMPTS_GET | name::COMPLETE);
-        let reading = reads.then(|| shared.reads.try_acquire());
-        if let Some(Err(_)) = reading {
-            let (what, advice) = call::BUSY;
-            responder.answer(RpcError::unavailable(format!("{what} {advice}")));
-            return;
-        }
-        let outcome = match asked {
-            // Boxed, here and in it, so that a call doesn't carry the state of what it isn't about.
-            method::TOOLS_CALL => return call::tools_call(shared, &exchange, responder).await,
-            method::LISTEN => return Box::pin(listen::listen(shared, &exchange, responder)).await,
-            name::RESOURCES_READ => Box::pin(methods::read(shared, &exchange, responder.notifier())).await,
-            name::PROMPTS_GET => Box::pin(methods::get(shared, &exchange, responder.notifier())).await,
-            name::COMPLETE => Box::pin(methods::complete(shared, &exchange, responder.notifier())).await,
-            name::SET_LEVEL => Box::pin(methods::set_level(shared, &exchange)).await,
-            name::SUBSCRIBE | name::UNSUBSCRIBE => Box::pin(methods::subscribe(shared, &exchange)).await,
-            other => not_served(other, exchange.caller.revision.is_legacy()).into(),
-        };
-        responder.answer(outcome);
+        Box::pin(self.work(exchange, responder))
     }
 
     async fn initialize(self: Arc<Self>, caller: Caller, opening: Opening) -> Result<Opened, RpcError> {
@@ -372,8 +355,10 @@ impl Service for Gateway {
         self.0.sessions.end(caller, &principal_of(&caller.extensions), mints).await
     }
 
-    async fn stream(self: Arc<Self>, caller: Caller, stream: Subscription) {
-        listen::stream(&self.0, &caller, stream).await;
+    fn stream(self: Arc<Self>, mut caller: Caller, stream: Subscription) -> impl Future<Output = ()> + Send {
+        // They lie in the buffer that the whole request was read into, and nobody asks for them again.
+        caller.headers = HeaderMap::new();
+        async move { listen::stream(&self.0, &caller, stream).await }
     }
 
     async fn notified(self: Arc<Self>, _caller: Caller, _notification: Notification) {
@@ -391,6 +376,43 @@ impl Service for Gateway {
 }
 
 impl Gateway {
+    /// Works on a request that isn't answered at once, and answers it.
+    async fn work(self: Arc<Self>, exchange: Exchange, responder: Responder) {
+        let shared = &self.0;
+        self.count(&exchange);
+        self.acknowledge(&exchange).await;
+        if let Some(outcome) = self.answer_at_once(&exchange) {
+            responder.answer(outcome);
+            return;
+        }
+        let asked = exchange.request.method.as_str();
+        // As with tools that read: it goes on when its client leaves, so connections alone don't bound it.
+        let reads = matches!(asked, name::RESOURCES_READ | name::PROMPTS_GET | name::COMPLETE);
+        let reading = reads.then(|| shared.reads.try_acquire());
+        if let Some(Err(_)) = reading {
+            let (what, advice) = call::BUSY;
+            responder.answer(RpcError::unavailable(format!("{what} {advice}")));
+            return;
+        }
+        let outcome = match asked {
+            // Boxed, here and in it, so that a call doesn't carry the state of what it isn't about.
+            method::TOOLS_CALL => return call::tools_call(shared, &exchange, responder).await,
+            method::LISTEN => {
+                let stream = listen::listen(shared, &exchange, responder);
+                // It keeps what it needs of the request.
+                drop(exchange);
+                return stream.await;
+            }
+            name::RESOURCES_READ => Box::pin(methods::read(shared, &exchange, responder.notifier())).await,
+            name::PROMPTS_GET => Box::pin(methods::get(shared, &exchange, responder.notifier())).await,
+            name::COMPLETE => Box::pin(methods::complete(shared, &exchange, responder.notifier())).await,
+            name::SET_LEVEL => Box::pin(methods::set_level(shared, &exchange)).await,
+            name::SUBSCRIBE | name::UNSUBSCRIBE => Box::pin(methods::subscribe(shared, &exchange)).await,
+            other => not_served(other, exchange.caller.revision.is_legacy()).into(),
+        };
+        responder.answer(outcome);
+    }
+
     /// What is answered from memory under any load; `None`: what has to be worked on.
     fn answer_at_once(&self, exchange: &Exchange) -> Option<Outcome> {
         let asked = exchange.request.method.as_str();

@@ -1,28 +1,9 @@
 //! Records as operators and callers see them: stable field names, times in RFC 3339, no secrets.
 
-use ledger::{DeliveryState, Execution, Operation, Time};
+use ledger::{DeliveryState, Execution, Operation};
 use serde::{Deserialize, Serialize};
 
-/// A time in RFC 3339 with milliseconds, in UTC.
-#[must_use]
-pub fn rfc3339(t: Time) -> String {
-    let nanos = i128::from(t.0) * 1_000_000;
-    time::OffsetDateTime::from_unix_timestamp_nanos(nanos)
-        .ok()
-        .map(|d| {
-            format!(
-                "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:03}Z",
-                d.year(),
-                u8::from(d.month()),
-                d.day(),
-                d.hour(),
-                d.minute(),
-                d.second(),
-                d.millisecond()
-            )
-        })
-        .unwrap_or_else(|| t.0.to_string())
-}
+pub use calls::answer::rfc3339;
 
 /// An effect.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -2,7 +2,7 @@
 //! server, one commit each. `throughput [callers] [seconds] [replicas]`; the server is its own, with fsync on. `WRITERS=2`: two writers a replica.
 //! `throughput pairs [callers] [seconds] [pairs]`: both in turn, openings and closings only, as in the other store's
 //! example; their ratio as JSON on the last line.
-//! `throughput grow [operations]`: HOT share and table sizes while operations come and go.
+//! `throughput grow [operations]`: HOT share and table sizes while operations come, and go by retention.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -12,11 +12,11 @@ mod contract;
 
 use contract::{close, opening_at, received, step};
 use ledger::store::{Committed, SlotWrite, Store, Write};
-use ledger::words::{Millis, OperationId};
+use ledger::words::{Millis, OperationId, Time};
 use ledger::{DeliveryState, Env as _, Event, Operation, SystemEnv};
 use ledger_postgres::{Config, PgStore};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use temp_postgres::{Options, TempPostgres};
 
@@ -114,6 +114,25 @@ fn pgbench(server: &TempPostgres, database: &str, callers: usize, seconds: u64) 
     tps.unwrap_or_else(|| panic!("{said} {}", String::from_utf8_lossy(&done.stderr)))
 }
 
+/// User and system time so far: of this program with what it has started and waited for, and of the server with all that it
+/// has started. In clock ticks of Linux, of which a second has 100.
+fn cpu(server: &TempPostgres) -> (u64, u64) {
+    let ticks = |pid: &str, ended: bool| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let fields: Vec<u64> =
+            stat.rsplit(") ").next().unwrap_or_default().split(' ').map(|f| f.parse().unwrap_or(0)).collect();
+        fields.get(11..if ended { 15 } else { 13 }).map_or(0, |f| f.iter().sum::<u64>())
+    };
+    let postmaster = std::fs::read_to_string(server.data().join("postmaster.pid")).unwrap();
+    let postmaster = postmaster.lines().next().unwrap();
+    let children = std::fs::read_to_string(format!("/proc/{postmaster}/task/{postmaster}/children")).unwrap();
+    let all = ticks(postmaster, true) + children.split_whitespace().map(|c| ticks(c, false)).sum::<u64>();
+    (ticks("self", true), all)
+}
+
+/// Operations a second, and the microseconds of CPU that each took of the callers' side and of the server.
+type Side = (f64, f64, f64);
+
 /// Both right after the other; who begins alternates.
 async fn pairs(server: &TempPostgres, database: &str, callers: usize, seconds: u64, count: u64) {
     let all = stores(server, database, 1).await;
@@ -122,69 +141,138 @@ async fn pairs(server: &TempPostgres, database: &str, callers: usize, seconds: u
         database,
         "SELECT ((SELECT sum(length(record)) FROM counterfoil.op) + (SELECT sum(length(data)) FROM counterfoil.op_blob)) / (SELECT count(*) FROM counterfoil.op)",
     );
-    let mut made: Vec<(f64, f64)> = Vec::new();
+    let side = |rate: f64, before: (u64, u64)| {
+        let after = cpu(server);
+        let of = |ticks: u64| ticks as f64 * 10_000.0 / (rate * seconds as f64);
+        (rate, of(after.0 - before.0), of(after.1 - before.1))
+    };
+    let mut made: Vec<(Side, Side)> = Vec::new();
     for n in 0..count {
+        let store = async || {
+            let before = cpu(server);
+            side(ours(&all, callers, seconds, false).await.0, before)
+        };
+        let bare = || {
+            let before = cpu(server);
+            side(pgbench(server, database, callers, seconds), before)
+        };
         made.push(if n % 2 == 0 {
-            let rate = ours(&all, callers, seconds, false).await.0;
-            (rate, pgbench(server, database, callers, seconds))
+            (store().await, bare())
         } else {
-            let bare = pgbench(server, database, callers, seconds);
-            (ours(&all, callers, seconds, false).await.0, bare)
+            let bare = bare();
+            (store().await, bare)
         });
-        println!("{:?}", made.last().unwrap());
+        println!("{:.0?}", made.last().unwrap());
     }
     let stats = all[0].stats();
     let median = |mut of: Vec<f64>| {
         of.sort_by(f64::total_cmp);
         (of[0], of[of.len() / 2], of[of.len() - 1])
     };
-    let (least, ratio, most) = median(made.iter().map(|(a, b)| a / b).collect());
+    let of = |what: fn(&(Side, Side)) -> f64| median(made.iter().map(what).collect());
+    let (least, ratio, most) = of(|(a, b)| a.0 / b.0);
     println!(
-        "{{\"ratio\":{ratio:.3},\"least\":{least:.3},\"most\":{most:.3},\"store_per_second\":{:.1},\"pgbench_per_second\":{:.1},\"writes_a_commit\":{:.2},\"bytes_an_operation\":{bytes}}}",
-        median(made.iter().map(|m| m.0).collect()).1,
-        median(made.iter().map(|m| m.1).collect()).1,
+        "{{\"ratio\":{ratio:.3},\"least\":{least:.3},\"most\":{most:.3},\"store_per_second\":{:.1},\"pgbench_per_second\":{:.1},\"writes_a_commit\":{:.2},\"bytes_an_operation\":{bytes},\"store_cpu_us\":{:.1},\"store_server_cpu_us\":{:.1},\"pgbench_cpu_us\":{:.1},\"pgbench_server_cpu_us\":{:.1}}}",
+        of(|(a, _)| a.0).1,
+        of(|(_, b)| b.0).1,
         stats.writes as f64 / stats.commits as f64,
+        of(|(a, _)| a.1).1,
+        of(|(a, _)| a.2).1,
+        of(|(_, b)| b.1).1,
+        of(|(_, b)| b.2).1,
     );
 }
 
+/// How many records, and as many tombstones after them, retention keeps while a ledger grows.
+const KEPT: u64 = 100_000;
+
+/// One line a table: bytes with indexes and TOAST, rows, dead rows, changes that stayed on their page.
+const SIZES: &str = "SELECT string_agg(format('  %-12s %5s MB, rows %7s, dead %6s, hot %s', relname, pg_total_relation_size(relid) >> 20, n_live_tup, n_dead_tup,
+    CASE WHEN n_tup_upd = 0 THEN '-' ELSE format('%s %%', 100 * n_tup_hot_upd / n_tup_upd) END), E'\n' ORDER BY relname)
+  || format(E'\n  all          %5s MB', sum(pg_total_relation_size(relid))::bigint >> 20)
+  FROM pg_stat_user_tables WHERE schemaname = 'counterfoil' AND relname IN ('op', 'attention', 'op_blob', 'op_key', 'slot', 'tally', 'tombstone', 'meta', 'replica')";
+
+/// 64 callers make operations; beside them retention runs as the ledger has it (batches of 200, pauses of 5 ms), only
+/// that what is older than the last [`KEPT`] operations goes, and not what is older than a week.
 async fn grow(server: &TempPostgres, database: &str, operations: u64) {
     let all = stores(server, database, 1).await;
     let (s, n) = (all[0].clone(), Arc::new(AtomicU64::new(0)));
-    let tables = "SELECT string_agg(format('%s %s MB, hot %s %%', relname, pg_total_relation_size(relid) >> 20, 100 * n_tup_hot_upd / greatest(n_tup_upd, 1)), '; ' ORDER BY relname)
-      FROM pg_stat_user_tables WHERE schemaname = 'counterfoil' AND relname IN ('op', 'attention', 'op_blob', 'op_key', 'slot', 'tally')";
-    let each = operations / 10;
-    for _ in 0..10 {
-        let begun = Instant::now();
-        let callers: Vec<_> = (0..64)
-            .map(|_| {
-                let (s, n) = (s.clone(), n.clone());
-                tokio::spawn(async move {
-                    loop {
-                        let mine = n.fetch_add(1, Ordering::Relaxed);
-                        life(&s, u32::try_from(mine % 1000).unwrap(), true).await;
-                        if mine % each == each - 1 || n.load(Ordering::Relaxed) % each > each - 64 {
-                            return;
-                        }
+    // When each thousandth operation began.
+    let thousands: Arc<Mutex<Vec<i64>>> = Arc::default();
+    let callers: Vec<_> = (0..64)
+        .map(|_| {
+            let (s, n, thousands) = (s.clone(), n.clone(), thousands.clone());
+            tokio::spawn(async move {
+                loop {
+                    let mine = n.fetch_add(1, Ordering::Relaxed);
+                    if mine >= operations {
+                        return;
                     }
-                })
+                    if mine % 1000 == 0 {
+                        thousands.lock().unwrap().push(s.now().0);
+                    }
+                    // As many slots as records: most calls are no twins.
+                    life(&s, u32::try_from(mine % (2 * KEPT)).unwrap(), true).await;
+                }
             })
-            .collect();
-        for c in callers {
-            c.await.unwrap();
+        })
+        .collect();
+    let pruning = tokio::spawn({
+        let (s, thousands) = (s.clone(), thousands.clone());
+        async move {
+            let mut pruned = 0;
+            loop {
+                let until = {
+                    let all = thousands.lock().unwrap();
+                    let at = |back: u64| {
+                        all.len().checked_sub(usize::try_from(back / 1000).unwrap()).map(|i| all[i])
+                    };
+                    at(KEPT).map(|until| (until, at(2 * KEPT).map_or(contract::WEEK, |old| until - old)))
+                };
+                let Some((until, tombstones_for)) = until else {
+                    tokio::time::sleep(Duration::from_secs(1)).await;
+                    continue;
+                };
+                let until = Time(until + contract::WEEK);
+                loop {
+                    let gone = s.prune(until, Millis(tombstones_for), 200).await.unwrap();
+                    pruned += gone;
+                    if gone < 200 {
+                        break;
+                    }
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+                if n_is_up(&thousands, operations) {
+                    return pruned;
+                }
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
         }
-        s.flush().await.unwrap();
-        let made = begun.elapsed();
-        // All but the last tenth expires: as a retention that holds the number of records steady.
-        let pruning = Instant::now();
-        let later = s.now().plus(Millis(contract::WEEK)).plus(Millis(-(made.as_millis() as i64)));
-        let pruned = s.prune(later, Millis(0), usize::MAX).await.unwrap();
+    });
+    let (begun, each) = (Instant::now(), operations / 10);
+    for tenth in 1..=10 {
+        while n.load(Ordering::Relaxed) < tenth * each {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
         println!(
-            "{} made in {made:?}, {pruned} pruned in {:?}: {}",
-            n.load(Ordering::Relaxed),
-            pruning.elapsed(),
-            server.sql(database, tables)
+            "{} operations, {:.0} s:\n{}",
+            tenth * each,
+            begun.elapsed().as_secs_f64(),
+            server.sql(database, SIZES)
         );
     }
+    for c in callers {
+        c.await.unwrap();
+    }
+    println!("{} pruned", pruning.await.unwrap());
+    println!(
+        "vacuums: {}",
+        server.sql(database, "SELECT string_agg(format('%s %s', relname, autovacuum_count), ', ' ORDER BY relname) FROM pg_stat_user_tables WHERE schemaname = 'counterfoil' AND autovacuum_count > 0")
+    );
+}
+
+fn n_is_up(thousands: &Mutex<Vec<i64>>, operations: u64) -> bool {
+    thousands.lock().unwrap().len() as u64 * 1000 >= operations
 }
 
 #[tokio::main]

@@ -41,6 +41,8 @@ pub struct Replica {
     pub server_name: String,
     /// Its program's version.
     pub version: String,
+    /// The newest schema that its program knows.
+    pub schema: u32,
     /// The hash of its configuration.
     pub fingerprint: String,
     /// Where it listens.
@@ -134,7 +136,7 @@ pub(crate) async fn checks(shared: &Shared) -> Result<Vec<Check>, StoreError> {
 pub(crate) async fn replicas(shared: &Shared) -> Result<Vec<Replica>, StoreError> {
     let rows = shared
         .write_all(
-            "SELECT epoch, instance, server_name, version, fingerprint, listen, started_at, lease_until - ledger_clock(), skew_ms
+            "SELECT epoch, instance, server_name, version, fingerprint, listen, started_at, lease_until - ledger_clock(), skew_ms, knows
              FROM replica WHERE ended_at IS NULL ORDER BY epoch",
             &[],
         )
@@ -155,6 +157,7 @@ pub(crate) async fn replicas(shared: &Shared) -> Result<Vec<Replica>, StoreError
                 started_at: Time(r.get(6)),
                 lease_left: Millis(r.get(7)),
                 skew: Millis(r.get(8)),
+                schema: r.get::<_, i32>(9).unsigned_abs(),
             }
         })
         .collect())

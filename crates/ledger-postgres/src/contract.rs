@@ -3,15 +3,16 @@
 use crate::queue::Work;
 use crate::read::{COUNTS, count};
 use crate::record::{Bits, Change, counts, decode};
-use crate::shared::{DUE, EXPIRED, LIVE, NEXT, PRUNE};
+use crate::shared::{DUE, DUE_AT_REST, EXPIRED, LIVE, NEXT, PRUNE};
 use crate::store::PgStore;
-use crate::{schema, sessions};
+use crate::{handles, schema, sessions};
 use async_trait::async_trait;
 use ledger::gaps::Gaps;
+use ledger::handle::Handle;
 use ledger::operation::Operation;
 use ledger::store::{
-    ApiKey, BlobKind, Committed, Counts, Found, Identity, Query, Session, SessionChange, Store, StoreError,
-    StoreStats, Tombstone, Write,
+    ApiKey, BlobKind, Committed, Counts, Found, Identity, Query, Session, SessionChange, Shelved, Store,
+    StoreError, StoreStats, Tombstone, Write,
 };
 use ledger::words::{Epoch, KeyHash, Millis, OperationId, SlotHash, Time};
 use std::sync::atomic::Ordering;
@@ -21,6 +22,24 @@ use tokio_postgres::types::ToSql;
 const PRUNE_STEP: usize = 200;
 /// How long a replica looks after what it was given as due before another may, at most.
 const HOLD: i64 = 2000;
+
+impl PgStore {
+    async fn due_by(&self, statement: usize, now: Time, limit: usize) -> Result<Vec<Operation>, StoreError> {
+        self.shared.usable()?;
+        // A few places apart, so that two replicas don't give up the same rows at the same moment.
+        let spread = self.shared.env.jitter(Millis(HOLD / 2)).0;
+        let hold = if self.shared.replica.has_company() { HOLD / 2 + spread } else { 0 };
+        let epoch = self.shared.epoch().0.cast_signed();
+        let rows = self.shared.again(statement, &[&epoch, &now.0, &count(limit), &hold]).await?;
+        let due: Vec<Operation> = rows.iter().filter_map(|r| self.shared.readers.sound(r)).collect();
+        // Whose work came here because it is gone must be known to be gone.
+        if due.iter().any(|op| op.owner != self.shared.epoch() && self.is_live(op.owner)) {
+            let rows = self.shared.again(LIVE, &[]).await?;
+            rows.iter().for_each(|r| self.shared.replica.heard(r.get(0), r.get(1)));
+        }
+        Ok(due)
+    }
+}
 
 #[async_trait]
 impl Store for PgStore {
@@ -49,7 +68,15 @@ impl Store for PgStore {
     /// The writer looks again: see [`crate::writer`].
     async fn write_under(&self, epoch: Epoch, write: Write) -> Result<Committed, StoreError> {
         self.shared.usable()?;
+        let mut write = write;
+        let changes = match &mut write {
+            Write::Update { handles, .. } => std::mem::take(handles),
+            Write::Create { .. } => Vec::new(),
+        };
         let change = Change::new(write, self.shared.config.attention, epoch)?;
+        if !changes.is_empty() {
+            return Box::pin(handles::write(&self.shared, &change, &changes)).await;
+        }
         self.shared.ask(Work::Write(Box::new(change))).await
     }
 
@@ -85,19 +112,10 @@ impl Store for PgStore {
 
     /// What other replicas look after just now is left out; what this one gets is its own to look after for a moment.
     async fn due(&self, now: Time, limit: usize) -> Result<Vec<Operation>, StoreError> {
-        self.shared.usable()?;
-        // A few places apart, so that two replicas don't give up the same rows at the same moment.
-        let spread = self.shared.env.jitter(Millis(HOLD / 2)).0;
-        let hold = if self.shared.replica.has_company() { HOLD / 2 + spread } else { 0 };
-        let epoch = self.shared.epoch().0.cast_signed();
-        let rows = self.shared.again(DUE, &[&epoch, &now.0, &count(limit), &hold]).await?;
-        let due: Vec<Operation> = rows.iter().filter_map(|r| self.shared.readers.sound(r)).collect();
-        // Whose work came here because it is gone must be known to be gone.
-        if due.iter().any(|op| op.owner != self.shared.epoch() && self.is_live(op.owner)) {
-            let rows = self.shared.again(LIVE, &[]).await?;
-            rows.iter().for_each(|r| self.shared.replica.heard(r.get(0), r.get(1)));
-        }
-        Ok(due)
+        self.due_by(DUE, now, limit).await
+    }
+    async fn due_at_rest(&self, now: Time, limit: usize) -> Result<Vec<Operation>, StoreError> {
+        self.due_by(DUE_AT_REST, now, limit).await
     }
     async fn orphans(&self, after: Option<OperationId>, limit: usize) -> Result<Vec<Operation>, StoreError> {
         self.shared.usable()?;
@@ -132,7 +150,7 @@ impl Store for PgStore {
                 let (id, version): (Bits, i64) = (row.get(0), row.get(1));
                 place = (row.get(3), id);
                 // A record that can't be read stays: somebody has to look at it.
-                let Some(op) = decode(id, version, row.get(2)) else { continue };
+                let Ok(op) = decode(id, version, row.get(2)) else { continue };
                 let outcome = op.execution.word().into();
                 let grave = Tombstone { id: op.id, fingerprint: op.fingerprint, outcome, at: now };
                 let Ok(text) = serde_json::to_string(&grave) else { continue };
@@ -197,12 +215,59 @@ impl Store for PgStore {
         sessions::prune(&self.shared, unused_since, limit).await
     }
 
+    async fn handle(
+        &self,
+        id_hash: &[u8; 32],
+        principal: &str,
+        now: Time,
+    ) -> Result<Option<Handle>, StoreError> {
+        self.shared.usable()?;
+        handles::find(&self.shared.readers, id_hash, principal, now).await
+    }
+    async fn handles(
+        &self,
+        principal: &str,
+        kind: Option<&str>,
+        after: Option<[u8; 32]>,
+        limit: usize,
+        now: Time,
+    ) -> Result<Vec<Handle>, StoreError> {
+        self.shared.usable()?;
+        handles::list(&self.shared.readers, principal, kind, after, limit, now).await
+    }
+    async fn touch_handle(&self, id_hash: &[u8; 32], principal: &str, at: Time) -> Result<(), StoreError> {
+        self.shared.usable()?;
+        handles::touch(&self.shared, id_hash, principal, at).await
+    }
+    async fn prune_handles(&self, now: Time, limit: usize) -> Result<usize, StoreError> {
+        self.shared.usable()?;
+        handles::prune(&self.shared, now, limit).await
+    }
+    async fn shelved(&self, name: &str) -> Result<Option<Shelved>, StoreError> {
+        self.shared.usable()?;
+        handles::shelved(&self.shared.readers, name, self.shared.clock.now()).await
+    }
+    async fn shelve(
+        &self,
+        name: &str,
+        expected: u64,
+        data: Vec<u8>,
+        until: Option<Time>,
+    ) -> Result<bool, StoreError> {
+        self.shared.usable()?;
+        handles::shelve(&self.shared, name, expected, data, until).await
+    }
+    async fn prune_shelf(&self, now: Time, limit: usize) -> Result<usize, StoreError> {
+        self.shared.usable()?;
+        handles::prune_shelf(&self.shared, now, limit).await
+    }
+
     fn stats(&self) -> StoreStats {
         let figures = self.shared.figures().stats();
         StoreStats {
             bytes: self.shared.bytes.load(Ordering::Relaxed),
             free_bytes: u64::MAX,
-            schema: schema::LATEST,
+            schema: schema::latest(),
             ..figures
         }
     }

@@ -21,7 +21,10 @@ mod bus;
 mod checks;
 mod clock;
 mod contract;
+mod handles;
 mod link;
+#[cfg(feature = "failpoints")]
+pub mod newer;
 mod queue;
 mod read;
 mod record;
@@ -161,15 +164,27 @@ pub enum OpenError {
         "there is no ledger in this schema yet; nothing was changed. Start the server once, or give the schema that it uses"
     )]
     Missing,
-    /// A newer program migrated it.
+    /// A newer program migrated it, in a way that this one can't work with.
     #[error(
-        "the ledger has schema {found} and this program knows up to {known}; nothing was changed. Use the newer program: an upgrade goes on by starting replicas of it until all are new"
+        "the ledger has schema {found}, on which only programs work that know schema {needed}, and this program knows up to {known}; nothing was changed. Use the newer program: an upgrade goes on by starting replicas of it until all are new"
     )]
     Newer {
         /// The database's schema.
         found: u32,
+        /// What a program must know to work on it.
+        needed: u32,
         /// The newest that this program knows.
         known: u32,
+    },
+    /// A step of the schema would break replicas that are alive.
+    #[error(
+        "this program has to change the ledger's schema so that only programs work on it that know schema {needed}, and replicas are running that don't: {names}. Nothing was changed. Stop them first, then start this one; one that is gone already counts as running until its lease has lapsed"
+    )]
+    OlderAlive {
+        /// What a program must know afterwards.
+        needed: u32,
+        /// Who is in the way, with their versions.
+        names: String,
     },
     /// The database refused.
     #[error("the ledger's database can't be used ({0})")]

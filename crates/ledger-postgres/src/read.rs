@@ -15,7 +15,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 /// The statements of a reader, by number.
-pub(crate) const STATEMENTS: [&str; 8] = [
+pub(crate) const STATEMENTS: [&str; 11] = [
     "SELECT q.id, o.version, o.record, t.record FROM (SELECT $1::uuid AS id) q LEFT JOIN op o ON o.id = q.id
      LEFT JOIN tombstone t ON t.id = q.id",
     "SELECT k.op_id, o.version, o.record, t.record FROM op_key k LEFT JOIN op o ON o.id = k.op_id
@@ -31,6 +31,11 @@ pub(crate) const STATEMENTS: [&str; 8] = [
     "SELECT record FROM api_key ORDER BY id",
     "SELECT s.principal, s.revision, s.client, s.log_level, s.opened_at, s.used_at,
        ARRAY(SELECT u.uri FROM session_uri u WHERE u.session_id = s.id ORDER BY u.uri) FROM session s WHERE s.id = $1",
+    "SELECT id_hash, principal, kind, version, created_at, used_at, idle, absolute, value FROM handle
+     WHERE id_hash = $1 AND principal = $2 AND expires_at > $3",
+    "SELECT id_hash, principal, kind, version, created_at, used_at, idle, absolute, value FROM handle
+     WHERE principal = $1 AND ($2::text IS NULL OR kind = $2) AND id_hash > $3 AND expires_at > $4 ORDER BY id_hash LIMIT $5",
+    "SELECT version, data, until FROM shelf WHERE name = $1 AND (until IS NULL OR until > $2)",
 ];
 pub(crate) const BY_ID: usize = 0;
 pub(crate) const BY_KEY: usize = 1;
@@ -40,17 +45,20 @@ pub(crate) const ORPHANS: usize = 4;
 pub(crate) const COUNTS: usize = 5;
 pub(crate) const API_KEYS: usize = 6;
 pub(crate) const SESSION: usize = 7;
+pub(crate) const HANDLE: usize = 8;
+pub(crate) const HANDLES: usize = 9;
+pub(crate) const SHELVED: usize = 10;
 
 pub(crate) struct Readers {
     links: Vec<Link>,
     turn: AtomicUsize,
     answer_within: Duration,
-    /// Records that could not be read: each is reported once.
-    damaged: Mutex<HashSet<OperationId>>,
+    /// Records that can't be used: each is reported once.
+    unreadable: Mutex<HashSet<OperationId>>,
 }
 
-fn damaged(id: Bits) -> StoreError {
-    StoreError::Damaged(id.operation().to_string())
+fn read(id: Bits, version: i64, record: &str) -> Result<Operation, StoreError> {
+    decode(id, version, record).map_err(|why| StoreError::unreadable(id.operation(), why))
 }
 
 pub(crate) fn count(n: usize) -> i64 {
@@ -75,7 +83,7 @@ pub(crate) async fn ask<T>(
 
 impl Readers {
     pub fn new(links: Vec<Link>, answer_within: Duration) -> Readers {
-        Readers { links, turn: AtomicUsize::new(0), answer_within, damaged: Mutex::default() }
+        Readers { links, turn: AtomicUsize::new(0), answer_within, unreadable: Mutex::default() }
     }
 
     /// Asks until there is an answer: reading twice does no harm.
@@ -100,17 +108,18 @@ impl Readers {
         }
     }
 
-    /// One damaged record must not hide all others: it is reported and left out.
+    /// One record that can't be used must not hide all others: it is reported and left out.
     pub fn sound(&self, row: &Row) -> Option<Operation> {
         let id: Bits = row.get(0);
-        let op = decode(id, row.get(1), row.get(2));
-        if op.is_none() && lock(&self.damaged).insert(id.operation()) {
-            tracing::error!(
-                "the record of {} is damaged and left alone; restore it from a backup",
-                id.operation()
-            );
+        match decode(id, row.get(1), row.get(2)) {
+            Ok(op) => Some(op),
+            Err(why) => {
+                if lock(&self.unreadable).insert(id.operation()) {
+                    ledger::store::report(id.operation(), why);
+                }
+                None
+            }
         }
-        op
     }
 
     async fn found(&self, statement: usize, key: Bits) -> Result<Option<Found>, StoreError> {
@@ -118,8 +127,7 @@ impl Readers {
         let Some(row) = rows.first() else { return Ok(None) };
         let id: Bits = row.get(0);
         if let Some(record) = row.get::<_, Option<&str>>(2) {
-            let op = decode(id, row.get(1), record).ok_or_else(|| damaged(id))?;
-            return Ok(Some(Found::Operation(Box::new(op))));
+            return Ok(Some(Found::Operation(Box::new(read(id, row.get(1), record)?))));
         }
         let Some(grave) = row.get::<_, Option<&str>>(3) else { return Ok(None) };
         let tombstone: Tombstone =
@@ -139,7 +147,7 @@ impl Readers {
         let rows = self.rows(BY_SLOT, &[&Bits(slot.0)]).await?;
         let Some(row) = rows.first() else { return Ok(None) };
         let id: Bits = row.get(0);
-        decode(id, row.get(1), row.get(2)).map(Some).ok_or_else(|| damaged(id))
+        read(id, row.get(1), row.get(2)).map(Some)
     }
 
     pub async fn blob(&self, id: OperationId, kind: BlobKind) -> Result<Option<Vec<u8>>, StoreError> {

@@ -3,7 +3,7 @@
 use crate::MAX_PAYLOAD;
 use bytes::BytesMut;
 use ledger::codes;
-use ledger::operation::Operation;
+use ledger::operation::{Operation, Unreadable};
 use ledger::store::{Attention, Blob, Counts, SlotWrite, StoreError, Write, key_hash_of, slot_hash_of};
 use ledger::words::{Epoch, OperationId};
 use std::sync::Arc;
@@ -99,10 +99,12 @@ impl Change {
     pub fn new(write: Write, attention: Attention, by: Epoch) -> Result<Change, StoreError> {
         let (op, blobs, kind) = match write {
             Write::Create { operation, slot, blobs } => (operation, blobs, Kind::Create(slot)),
-            Write::Update { operation, stamp, blobs } => {
+            Write::Update { operation, stamp, blobs, .. } => {
                 (operation, blobs, Kind::Update { stamp: stamp.cast_signed() })
             }
         };
+        #[cfg(feature = "failpoints")]
+        let op = crate::newer::marked(op, matches!(kind, Kind::Create(_)));
         let record = serde_json::to_string(&op)
             .map_err(|_| StoreError::Unavailable(format!("the record of {} has no JSON form", op.id)))?;
         if record.len() > MAX_PAYLOAD || blobs.iter().any(|b| b.data.len() > MAX_PAYLOAD) {
@@ -142,11 +144,11 @@ impl Change {
     }
 }
 
-/// A record from its columns. `None`: it is damaged.
-pub(crate) fn decode(id: Bits, version: i64, record: &str) -> Option<Operation> {
-    let mut op: Operation = serde_json::from_str(record).ok()?;
+/// A record from its columns.
+pub(crate) fn decode(id: Bits, version: i64, record: &str) -> Result<Operation, Unreadable> {
+    let mut op = Operation::from_record(record.as_bytes())?;
     op.version = version.cast_unsigned();
-    (op.id == id.operation()).then_some(op)
+    if op.id == id.operation() { Ok(op) } else { Err(Unreadable::Damaged) }
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use crate::{OpenError, describe, schema};
 use ledger::words::{Epoch, Millis, Time};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, RwLock};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
 
@@ -48,6 +48,8 @@ pub(crate) struct Standing {
     changes: watch::Sender<Epoch>,
     /// It was asked to go: no new epoch follows.
     left: AtomicBool,
+    /// Why no new epoch can follow: a newer program changed the schema.
+    outdated: OnceLock<String>,
 }
 
 impl Standing {
@@ -61,6 +63,7 @@ impl Standing {
             hurry: Notify::new(),
             changes: watch::Sender::new(epoch),
             left: AtomicBool::new(false),
+            outdated: OnceLock::new(),
         }
     }
 
@@ -81,6 +84,11 @@ impl Standing {
     pub fn leave(&self) {
         self.left.store(true, Ordering::Release);
         self.until.store(i64::MIN, Ordering::Release);
+    }
+
+    /// Why this program can't go on, if a newer one changed the schema.
+    pub fn outdated(&self) -> Option<&str> {
+        self.outdated.get().map(String::as_str)
     }
 
     /// Whether its lease was over a day ago: then others may have cleared away what told of it.
@@ -319,7 +327,7 @@ async fn renew_epoch(shared: &Shared) {
         conn.client.query("SELECT end_replica_1($1, $2)", &[&old.0.cast_signed(), &now.0]).await?;
         schema::succeed(&conn, begun.epoch, &shared.instance, now).await?;
         shared.set_held(begun.held.is_some());
-        Ok::<_, tokio_postgres::Error>(begun.epoch)
+        Ok::<_, OpenError>(begun.epoch)
     };
     match tokio::time::timeout(shared.config.answer_within, begun).await {
         Ok(Ok(epoch)) => {
@@ -333,7 +341,13 @@ async fn renew_epoch(shared: &Shared) {
                 tracing::warn!("could not look for other replicas: {}", describe(&e));
             }
         }
-        Ok(Err(e)) => tracing::warn!("no new lease yet: {}", describe(&e)),
+        Ok(Err(e @ OpenError::Newer { .. })) => {
+            let why = e.to_string();
+            if shared.replica.outdated.set(why.clone()).is_ok() {
+                (shared.on_fatal)(why);
+            }
+        }
+        Ok(Err(e)) => tracing::warn!("no new lease yet: {e}"),
         Err(_) => conn.give_up(),
     }
 }

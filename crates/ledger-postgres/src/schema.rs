@@ -10,16 +10,79 @@ use ledger::store::Identity;
 use ledger::words::{Epoch, Time};
 use tokio_postgres::Client;
 
-/// Each entry lifts the schema by one. Entries never change once released, and none takes away what a program of the
-/// version before needs: both work on it while replicas are replaced one by one.
-const MIGRATIONS: [&str; 1] = [concat!(
-    include_str!("../sql/0001.sql"),
-    include_str!("../sql/write.sql"),
-    include_str!("../sql/tend.sql")
-)];
+/// A step of the schema.
+pub(crate) struct Migration {
+    /// The oldest schema whose programs go on working on a ledger after this step. One that only adds leaves it where it
+    /// was; one that takes something away, or gives it another meaning, raises it, and is refused while replicas of
+    /// older programs are alive.
+    pub compatible_from: u32,
+    pub sql: &'static str,
+}
+
+/// Each entry lifts the schema by one. Entries never change once released. What comes later is an entry of its own, in a
+/// file of its own; a function that changes gets another number in its name, and the old one stays for older programs.
+const MIGRATIONS: [Migration; 3] = [
+    Migration {
+        compatible_from: 1,
+        sql: concat!(
+            include_str!("../sql/0001.sql"),
+            include_str!("../sql/write.sql"),
+            include_str!("../sql/tend.sql")
+        ),
+    },
+    Migration { compatible_from: 1, sql: include_str!("../sql/0002.sql") },
+    Migration { compatible_from: 1, sql: include_str!("../sql/0004.sql") },
+];
+
+/// How many there are.
+#[cfg(feature = "failpoints")]
+pub(crate) const OWN: u32 = MIGRATIONS.len() as u32;
+
+/// All steps that this program knows.
+fn migrations() -> Vec<&'static Migration> {
+    let all = MIGRATIONS.iter();
+    #[cfg(feature = "failpoints")]
+    let all = all.chain(crate::newer::step());
+    all.collect()
+}
 
 /// The newest schema this program knows.
-pub(crate) const LATEST: u32 = MIGRATIONS.len() as u32;
+pub(crate) fn latest() -> u32 {
+    u32::try_from(migrations().len()).unwrap_or(u32::MAX)
+}
+
+/// How long a step waits for a lock before it lets those behind it go first, and tries again.
+const STEP_LOCK: &str = "SET LOCAL lock_timeout = '2s'";
+/// Tries of a step that others were in the way of.
+const STEP_TRIES: u32 = 30;
+
+/// What a ledger says of its schema.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Found {
+    version: u32,
+    /// The oldest schema whose programs may work on it.
+    compatible_from: u32,
+}
+
+/// A row that doesn't say is from a program that asked for its own schema.
+const FOUND: &str =
+    "SELECT coalesce(max(version), 0), coalesce(max(coalesce(compatible_from, version)), 0) FROM migration";
+
+async fn found(client: &Client) -> Result<Found, OpenError> {
+    let row = client.query_one(FOUND, &[]).await?;
+    let number = |n| u32::try_from(row.get::<_, i32>(n)).map_err(|_| OpenError::NotALedger);
+    Ok(Found { version: number(0)?, compatible_from: number(1)? })
+}
+
+impl Found {
+    /// Whether a program that knows up to `known` may work on it.
+    fn admits(self, known: u32) -> Result<(), OpenError> {
+        if self.version > known && self.compatible_from > known {
+            return Err(OpenError::Newer { found: self.version, needed: self.compatible_from, known });
+        }
+        Ok(())
+    }
+}
 
 /// Refuses a server that can't hold a ledger.
 async fn fit(client: &Client) -> Result<(), OpenError> {
@@ -76,7 +139,9 @@ async fn migrate_locked(
         .query_one(
             "SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1),
                EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relname = 'migration'),
-               EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1)",
+               EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1),
+               EXISTS (SELECT FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid JOIN pg_namespace n ON n.oid = c.relnamespace
+                 WHERE n.nspname = $1 AND c.relname = 'migration' AND a.attname = 'compatible_from')",
             &[&config.schema],
         )
         .await?;
@@ -93,21 +158,31 @@ async fn migrate_locked(
     if !ours {
         client
             .batch_execute(
-                "CREATE TABLE migration (version integer PRIMARY KEY, at timestamptz NOT NULL DEFAULT now())",
+                "CREATE TABLE migration (version integer PRIMARY KEY, at timestamptz NOT NULL DEFAULT now(), compatible_from integer)",
             )
             .await?;
+    } else if !row.get::<_, bool>(3) {
+        client
+            .batch_execute("ALTER TABLE migration ADD COLUMN IF NOT EXISTS compatible_from integer")
+            .await?;
     }
-    let found: i32 = client.query_one("SELECT coalesce(max(version), 0) FROM migration", &[]).await?.get(0);
-    let found = u32::try_from(found).map_err(|_| OpenError::NotALedger)?;
-    if found > LATEST {
-        return Err(OpenError::Newer { found, known: LATEST });
+    let found = found(client).await?;
+    found.admits(latest())?;
+    if found.version > latest() {
+        tracing::warn!(
+            "the ledger's schema {} is newer than this program's {}, and made so that this program may work on it",
+            found.version,
+            latest()
+        );
     }
-    for (version, sql) in (1_u32..).zip(MIGRATIONS).skip(found as usize) {
-        let step = format!("BEGIN; {sql}; INSERT INTO migration (version) VALUES ({version}); COMMIT");
-        if let Err(e) = client.batch_execute(&step).await {
-            let _ = client.batch_execute("ROLLBACK").await;
-            return Err(e.into());
-        }
+    let steps: Vec<(u32, &Migration)> = (1_u32..).zip(migrations()).skip(found.version as usize).collect();
+    // Before the first of them: nothing is changed where the last of them can't be made.
+    let needed = steps.iter().map(|(_, m)| m.compatible_from).max().unwrap_or(0);
+    if needed > found.compatible_from && found.version > 0 {
+        nobody_older(client, needed).await?;
+    }
+    for (version, step) in steps {
+        make(client, version, step, found.compatible_from).await?;
     }
     let mut secret = [0; 32];
     env.random(&mut secret);
@@ -118,6 +193,91 @@ async fn migrate_locked(
             &[&config.name, &secret.as_slice()],
         )
         .await?;
+    Ok(())
+}
+
+/// The boots that know less than `$1` and have not ended; the column came with the second schema.
+const OLDER: &str = "SELECT r.epoch, coalesce(nullif(r.listen, ''), r.instance), r.version, r.lease_until >= ledger_clock()
+  FROM replica r WHERE r.ended_at IS NULL AND coalesce((to_jsonb(r) ->> 'knows')::integer, 1) < $1 ORDER BY r.epoch";
+
+/// Refuses if a replica is alive that could not go on at schema `needed`, and ends those that are silent: if one of them
+/// wakes, it finds that it may not begin again.
+async fn nobody_older(client: &Client, needed: u32) -> Result<Vec<i64>, OpenError> {
+    let needed = i32::try_from(needed).unwrap_or(i32::MAX);
+    let older = client.query(OLDER, &[&needed]).await?;
+    let alive: Vec<String> = older
+        .iter()
+        .filter(|r| r.get(3))
+        .map(|r| format!("{} ({})", r.get::<_, &str>(1), r.get::<_, &str>(2)))
+        .collect();
+    if alive.is_empty() {
+        return Ok(older.iter().map(|r| r.get(0)).collect());
+    }
+    let more = alive.len().saturating_sub(NAMED);
+    let mut names = alive.into_iter().take(NAMED).collect::<Vec<_>>().join(", ");
+    if more > 0 {
+        names += &format!(" and {more} more");
+    }
+    Err(OpenError::OlderAlive { needed: needed.unsigned_abs(), names })
+}
+
+/// How many replicas a refusal names.
+const NAMED: usize = 8;
+
+/// Makes one step, in one transaction. Who writes meanwhile is in the way for a moment, and goes first.
+async fn make(client: &Client, version: u32, step: &Migration, before: u32) -> Result<(), OpenError> {
+    use tokio_postgres::error::SqlState;
+    let mut tries = 0;
+    loop {
+        client.batch_execute(&format!("BEGIN; {STEP_LOCK}")).await?;
+        let done = make_inside(client, version, step, before).await;
+        client.batch_execute(if done.is_ok() { "COMMIT" } else { "ROLLBACK" }).await?;
+        match done {
+            Err(Step::Refused(e))
+                if tries < STEP_TRIES
+                    && [SqlState::LOCK_NOT_AVAILABLE, SqlState::T_R_DEADLOCK_DETECTED]
+                        .iter()
+                        .any(|c| e.code() == Some(c)) =>
+            {
+                tries += 1;
+                tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+            }
+            Err(Step::Refused(e)) => return Err(e.into()),
+            Err(Step::Not(e)) => return Err(e),
+            Ok(()) => return Ok(()),
+        }
+    }
+}
+
+enum Step {
+    Refused(tokio_postgres::Error),
+    Not(OpenError),
+}
+
+impl From<tokio_postgres::Error> for Step {
+    fn from(e: tokio_postgres::Error) -> Self {
+        Step::Refused(e)
+    }
+}
+
+async fn make_inside(client: &Client, version: u32, step: &Migration, before: u32) -> Result<(), Step> {
+    if version > 1 && step.compatible_from > before {
+        // No boot begins while this is decided.
+        client.query("SELECT 1 FROM meta FOR UPDATE", &[]).await?;
+        let silent = nobody_older(client, step.compatible_from).await.map_err(Step::Not)?;
+        client
+            .query(
+                "SELECT end_replica_1(e, (SELECT greatest(ledger_clock() + shift, high_water) FROM meta)) FROM unnest($1::bigint[]) AS e",
+                &[&silent],
+            )
+            .await?;
+    }
+    client.batch_execute(step.sql).await?;
+    let row: [&(dyn tokio_postgres::types::ToSql + Sync); 2] = [
+        &i32::try_from(version).unwrap_or(i32::MAX),
+        &i32::try_from(step.compatible_from).unwrap_or(i32::MAX),
+    ];
+    client.execute("INSERT INTO migration (version, compatible_from) VALUES ($1, $2)", &row).await?;
     Ok(())
 }
 
@@ -176,7 +336,7 @@ pub(crate) async fn begin(
     instance: &str,
     restored: bool,
     fresh: bool,
-) -> Result<Begun, tokio_postgres::Error> {
+) -> Result<Begun, OpenError> {
     let client = &conn.client;
     let here = match client.query_one(ORIGIN, &[]).await {
         Ok(row) => (row.get::<_, Option<String>>(0), row.get::<_, Option<i64>>(1)),
@@ -187,7 +347,7 @@ pub(crate) async fn begin(
             );
             (None, None)
         }
-        Err(e) => return Err(e),
+        Err(e) => return Err(e.into()),
     };
     client.batch_execute("BEGIN").await?;
     let done = begin_inside(client, config, instance, restored, fresh, here).await;
@@ -202,12 +362,14 @@ async fn begin_inside(
     restored: bool,
     fresh: bool,
     here: (Option<String>, Option<i64>),
-) -> Result<Begun, tokio_postgres::Error> {
+) -> Result<Begun, OpenError> {
     // The lock first: what is read of the clock must not have waited.
     let meta = client
         .query_one("SELECT name, secret, high_water, shift, clock_step, system_identifier, timeline, held, gaps,
                EXISTS (SELECT 1 FROM replica WHERE ended_at IS NULL AND lease_until >= ledger_clock()) FROM meta FOR UPDATE", &[])
         .await?;
+    // A newer program may have changed the schema since this one looked.
+    found(client).await?.admits(latest())?;
     let sent = elapsed();
     let clock: i64 = client.query_one("SELECT ledger_clock()", &[]).await?.get(0);
     let reading = Reading { sent, arrived: elapsed(), clock };
@@ -241,11 +403,12 @@ async fn begin_inside(
         )
         .await?;
     let d = &config.description;
+    let knows = i32::try_from(latest()).unwrap_or(i32::MAX);
     let epoch: i64 = client
         .query_one(
-            "INSERT INTO replica (epoch, instance, started_at, lease_ms, lease_until, beats, skew_ms, server_name, version, fingerprint, listen)
-             VALUES (nextval('replica_epoch'), $1, $2, $3, ledger_clock() + $3, 0, 0, $4, $5, $6, $7) RETURNING epoch",
-            &[&instance, &(clock + shift), &config.lease.0, &d.server_name, &d.version, &d.fingerprint, &d.listen],
+            "INSERT INTO replica (epoch, instance, started_at, lease_ms, lease_until, beats, skew_ms, server_name, version, fingerprint, listen, knows)
+             VALUES (nextval('replica_epoch'), $1, $2, $3, ledger_clock() + $3, 0, 0, $4, $5, $6, $7, $8) RETURNING epoch",
+            &[&instance, &(clock + shift), &config.lease.0, &d.server_name, &d.version, &d.fingerprint, &d.listen, &knows],
         )
         .await?
         .get(0);

@@ -33,7 +33,7 @@ pub(crate) const PULSE: [&str; replica::STATEMENTS + bus::SENDING.len()] = [
     bus::SENDING[1],
     bus::SENDING[2],
 ];
-pub(crate) const ASIDE: [&str; 6] = [
+pub(crate) const ASIDE: [&str; 7] = [
     "SELECT o_id, o_version, o_record FROM due_1($1, $2, $3, $4)",
     "SELECT next_attention_1()",
     "SELECT id, version, record, prune_after FROM op WHERE prune_after < $1 AND (prune_after, id) > ($2, $3) AND expires_at < $1
@@ -42,6 +42,7 @@ pub(crate) const ASIDE: [&str; 6] = [
     "SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
      WHERE n.nspname = current_schema() AND c.relkind = 'r'",
     "SELECT ARRAY(SELECT epoch FROM replica WHERE ended_at IS NULL), (SELECT max(epoch) FROM replica)",
+    "SELECT o_id, o_version, o_record FROM due_at_rest_1($1, $2, $3, $4)",
 ];
 pub(crate) const DUE: usize = 0;
 pub(crate) const NEXT: usize = 1;
@@ -49,6 +50,7 @@ pub(crate) const EXPIRED: usize = 2;
 pub(crate) const PRUNE: usize = 3;
 pub(crate) const SIZE: usize = 4;
 pub(crate) const LIVE: usize = 5;
+pub(crate) const DUE_AT_REST: usize = 6;
 
 pub(crate) struct Links {
     /// The hot path.
@@ -78,7 +80,11 @@ pub(crate) struct Shared {
     pub close: Notify,
     pub bytes: AtomicU64,
     pub env: Arc<dyn Env>,
+    /// Told why this process can't go on.
+    pub on_fatal: OnFatal,
 }
+
+pub(crate) type OnFatal = Arc<dyn Fn(String) + Send + Sync>;
 
 impl Shared {
     pub fn epoch(&self) -> Epoch {

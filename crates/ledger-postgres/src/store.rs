@@ -6,7 +6,7 @@ use crate::link::{Link, Place, Purpose, lock, quoted};
 use crate::queue::Queue;
 use crate::read::{self, Readers};
 use crate::replica::{self, Standing};
-use crate::shared::{ASIDE, Links, PULSE, SIZE, Shared, WRITER};
+use crate::shared::{ASIDE, Links, OnFatal, PULSE, SIZE, Shared, WRITER};
 use crate::{Config, Description, OpenError, describe, schema, tls, unavailable, url, writer};
 use ledger::Env;
 use ledger::bus::Bus;
@@ -48,7 +48,12 @@ fn checked(config: &Config) -> Result<(Arc<Place>, Config), OpenError> {
     Ok((Arc::new(place), config.clone()))
 }
 
-async fn open(config: Config, place: Arc<Place>, env: Arc<dyn Env>) -> Result<Arc<Shared>, OpenError> {
+async fn open(
+    config: Config,
+    place: Arc<Place>,
+    env: Arc<dyn Env>,
+    on_fatal: OnFatal,
+) -> Result<Arc<Shared>, OpenError> {
     let away = |e: tokio_postgres::Error| match e.as_db_error() {
         Some(_) => OpenError::Database(describe(&e)),
         None => OpenError::Unreachable(describe(&e)),
@@ -105,6 +110,7 @@ async fn open(config: Config, place: Arc<Place>, env: Arc<dyn Env>) -> Result<Ar
         closing: AtomicBool::new(false),
         close: Notify::new(),
         bytes: AtomicU64::new(0),
+        on_fatal,
         env,
         config,
     });
@@ -133,6 +139,7 @@ fn thread(
     config: Config,
     place: Arc<Place>,
     env: Arc<dyn Env>,
+    on_fatal: OnFatal,
     opened: oneshot::Sender<Result<Arc<Shared>, OpenError>>,
 ) {
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
@@ -143,7 +150,7 @@ fn thread(
         }
     };
     runtime.block_on(async move {
-        let shared = match open(config, place, env).await {
+        let shared = match open(config, place, env, on_fatal).await {
             Ok(shared) => shared,
             Err(e) => {
                 let _ = opened.send(Err(e));
@@ -178,8 +185,8 @@ async fn end(shared: &Shared) -> Result<(), StoreError> {
 impl PgStore {
     /// Opens the ledger, or makes it. Several replicas may do so at once.
     ///
-    /// `on_fatal` is called if the store's own thread fails: the process should then end, and be started again. A
-    /// database that is away is no such failure.
+    /// `on_fatal` is called if the store's own thread fails, or if a newer program changed the schema so that this one
+    /// can't go on: the process should then end, and be started again. A database that is away is no such failure.
     ///
     /// # Errors
     /// [`OpenError`] says what stands in the way. Nothing is changed where it says so.
@@ -194,7 +201,8 @@ impl PgStore {
         std::thread::Builder::new()
             .name("ledger-postgres".into())
             .spawn(move || {
-                let work = std::panic::AssertUnwindSafe(|| thread(config, place, env, open));
+                let told = on_fatal.clone();
+                let work = std::panic::AssertUnwindSafe(|| thread(config, place, env, told, open));
                 if std::panic::catch_unwind(work).is_err() {
                     on_fatal("the ledger's database thread failed; nothing more is read or written until it is opened again".into());
                 }
@@ -288,6 +296,9 @@ impl PgStore {
     /// Why not.
     pub async fn ready(&self) -> Result<(), StoreError> {
         self.shared.usable()?;
+        if let Some(why) = self.shared.replica.outdated() {
+            return Err(StoreError::Unavailable(why.to_owned()));
+        }
         if self.shared.is_lapsed() {
             return Err(StoreError::Unavailable("this replica's lease is over".into()));
         }

@@ -61,7 +61,11 @@ async fn replicas_start_at_once() {
     epochs.dedup();
     assert_eq!(epochs.len(), 5, "each boot has an epoch of its own");
     assert!(stores.iter().all(|s| s.identity().secret.0 == stores[0].identity().secret.0));
-    assert_eq!(sql(&config, "SELECT count(*) FROM migration"), "1");
+    assert_eq!(
+        sql(&config, "SELECT count(*) FROM migration"),
+        stores[0].stats().schema.to_string(),
+        "each step was made once"
+    );
 
     stores[0].describe(Description { server_name: "pay".into(), ..Description::default() }).await.unwrap();
     let replicas = stores[1].replicas().await.unwrap();
@@ -84,7 +88,7 @@ async fn what_is_no_ledger_or_newer_is_left_alone() {
     drop(try_open(config.clone()).await.unwrap());
     sql(&config, "INSERT INTO migration (version) VALUES (77)");
     let Err(newer) = try_open(config.clone()).await else { panic!("a newer schema is opened") };
-    assert!(matches!(newer, OpenError::Newer { found: 77, known: 1 }), "{newer}");
+    assert!(matches!(newer, OpenError::Newer { found: 77, .. }), "{newer}");
     assert!(newer.to_string().contains("newer program"));
 
     let missing = Config { make: false, ..support::config() };

@@ -159,6 +159,7 @@ async fn statements_that_matter_have_their_plans() {
     store.by_key(&scope("alice").key_hash(&key("1"))).await.unwrap();
     store.blob(id(1), BlobKind::Result).await.unwrap();
     store.due(now.plus(Millis(1 << 40)), 10).await.unwrap();
+    store.due_at_rest(now.plus(Millis(1 << 40)), 10).await.unwrap();
     store.next_attention().await.unwrap();
     store.orphans(None, 10).await.unwrap();
     store.list(&Query { state: Some("running".into()), limit: 5, ..Query::default() }).await.unwrap();

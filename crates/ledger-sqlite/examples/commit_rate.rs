@@ -52,6 +52,7 @@ fn operation(epoch: Epoch, now: Time) -> (Write, Write) {
         epoch,
         intent: Some((intent, effect)),
         arguments: None,
+        asks: Vec::new(),
     };
     let opened = open(opening, now);
     let fence = Fence { attempt: 1, epoch };
@@ -68,7 +69,7 @@ fn operation(epoch: Epoch, now: Time) -> (Write, Write) {
             slot: SlotWrite::CompareAndSet(None),
             blobs: opened.blobs,
         },
-        Write::Update { operation: Box::new(next), stamp: 1, blobs },
+        Write::Update { operation: Box::new(next), stamp: 1, blobs, handles: Vec::new() },
     )
 }
 

@@ -91,6 +91,7 @@ fn opened(store: &SqliteStore) -> Write {
         epoch,
         intent: Some((intent, effect)),
         arguments: None,
+        asks: Vec::new(),
     };
     let opened = open(opening, now);
     Write::Create { operation: Box::new(opened.next), slot: SlotWrite::Set, blobs: opened.blobs }

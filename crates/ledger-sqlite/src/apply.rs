@@ -1,6 +1,7 @@
 //! One write inside the writer's transaction. Each either changes everything it should or nothing at all, so
 //! that a batch needs no savepoints; the only errors are SQLite's own, and they end the whole batch.
 
+use crate::handles;
 use crate::record::{Change, Counters, Kind, decode, id_bytes};
 use ledger::store::{Blob, Committed, SlotWrite, StoreError, Tombstone, key_hash_of};
 use ledger::words::{Millis, Time};
@@ -112,6 +113,9 @@ fn update(db: &Connection, change: &Change, stamp: i64, counts: &mut Counters) -
     if version.wrapping_add(1) != row.version {
         return Ok(nothing(Committed::Stale));
     }
+    if let Some(refused) = handles::refused(db, &change.handles)? {
+        return Ok(nothing(refused));
+    }
     db.prepare_cached(
         "UPDATE op SET state = ?2, delivery = ?3, version = ?4, stamp = ?5, owner_epoch = ?6, caller_epoch = ?7, attention = ?8,
            expires_at = ?9, record = ?10 WHERE seq = ?1",
@@ -129,6 +133,7 @@ fn update(db: &Connection, change: &Change, stamp: i64, counts: &mut Counters) -
         row.record,
     ])?;
     add(db, seq, &change.blobs)?;
+    handles::apply(db, &change.handles)?;
     counts.add(state, delivery, -1);
     counts.add(row.state, row.delivery, 1);
     Ok(Applied { answer: Ok(Committed::Done), changed: true })
@@ -174,7 +179,7 @@ pub(crate) fn prune(
             && let Some(r) = rows.next()?
         {
             let id = r.get(1)?;
-            let Some(op) = r.get_ref(6)?.as_bytes().ok().and_then(|text| decode(id, 0, text)) else {
+            let Some(op) = r.get_ref(6)?.as_bytes().ok().and_then(|text| decode(id, 0, text).ok()) else {
                 continue;
             };
             let tombstone = Tombstone {

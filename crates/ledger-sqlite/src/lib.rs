@@ -14,7 +14,7 @@
 //!
 //! Modules: `files` (directory, lock, disk space), `schema` (settings, tables, migrations), `clock`, `record`
 //! (a record as a row), `queue` and `writer` (the group commit), `apply` (one write inside a transaction),
-//! `sessions` (what is kept of legacy clients), `read` (the readers), `backup` (a copy made while it is in use).
+//! `sessions` (what is kept of legacy clients), `handles` and `shelf` (what tools and replicas keep), `read` (the readers), `backup` (a copy made while it is in use).
 
 mod apply;
 mod backup;
@@ -22,6 +22,7 @@ mod clock;
 #[cfg(feature = "faults")]
 pub mod faults;
 mod files;
+mod handles;
 #[cfg(feature = "planted")]
 pub mod planted;
 mod queue;
@@ -29,6 +30,7 @@ mod read;
 mod record;
 mod schema;
 mod sessions;
+mod shelf;
 mod store;
 mod writer;
 
@@ -127,13 +129,15 @@ pub enum OpenError {
     /// The file is something else.
     #[error("the file is not a Counterfoil ledger; nothing was changed. Give another path")]
     NotALedger,
-    /// A newer program wrote it.
+    /// A newer program wrote it, in a way that this one can't work with.
     #[error(
-        "the ledger has schema {found} and this program knows up to {known}; nothing was changed. Use the newer program, or restore a backup from before the upgrade"
+        "the ledger has schema {found}, on which only programs work that know schema {needed}, and this program knows up to {known}; nothing was changed. Use the newer program, or restore a backup from before the upgrade"
     )]
     Newer {
         /// The file's schema.
         found: u32,
+        /// What a program must know to work on it.
+        needed: u32,
         /// The newest that this program knows.
         known: u32,
     },

@@ -32,6 +32,25 @@ pub(crate) enum Work {
     },
     ApiKey(ApiKey),
     Session(sessions::Work),
+    Touch {
+        id_hash: [u8; 32],
+        principal: String,
+        at: Time,
+    },
+    PruneHandles {
+        now: Time,
+        limit: usize,
+    },
+    Shelve {
+        name: String,
+        expected: u64,
+        data: Vec<u8>,
+        until: Option<Time>,
+    },
+    PruneShelf {
+        now: Time,
+        limit: usize,
+    },
     /// Answered when everything before it is durable.
     Flush,
     /// The last one.
@@ -45,6 +64,8 @@ pub(crate) enum Answer {
     Session(Option<Box<Session>>),
     SessionsGone(usize),
     SessionsEnded(Vec<String>),
+    Gone(usize),
+    Shelved(bool),
     Done,
 }
 
@@ -169,6 +190,7 @@ impl Queue {
             bytes += match &job.work {
                 Work::Write(c) => c.bytes(),
                 Work::Session(s) => s.bytes(),
+                Work::Shelve { data, .. } => data.len(),
                 _ => 0,
             };
             let last = matches!(job.work, Work::Close);

@@ -4,10 +4,11 @@
 //! another thread would cost more than they do. Only lists, which may have to scan, go elsewhere.
 
 use crate::record::{decode, id_bytes};
-use crate::{describe, schema, sessions};
+use crate::{describe, handles, schema, sessions, shelf};
 use ledger::codes;
-use ledger::operation::Operation;
-use ledger::store::{ApiKey, BlobKind, Found, Query, Session, StoreError, Tombstone};
+use ledger::handle::Handle;
+use ledger::operation::{Operation, Unreadable};
+use ledger::store::{ApiKey, BlobKind, Found, Query, Session, Shelved, StoreError, Tombstone};
 use ledger::words::{Epoch, KeyHash, OperationId, SlotHash, Time};
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension as _, Row, ToSql, params};
@@ -20,12 +21,12 @@ const KEPT: usize = 8;
 pub(crate) struct Readers {
     place: schema::Place,
     idle: Mutex<Vec<Connection>>,
-    /// Records that could not be read: each is reported once, and wants no attention any more.
-    damaged: Mutex<HashSet<OperationId>>,
+    /// Records that can't be used: each is reported once, and wants no attention any more.
+    unreadable: Mutex<HashSet<OperationId>>,
 }
 
-/// A record, or the id of one that is damaged.
-type Read = Result<Operation, OperationId>;
+/// A record, or the id of one that can't be used, and why.
+type Read = Result<Operation, (OperationId, Unreadable)>;
 
 /// What a look-up finds.
 enum Left {
@@ -35,12 +36,13 @@ enum Left {
 
 fn record(r: &Row<'_>) -> rusqlite::Result<Read> {
     let id: [u8; 16] = r.get(0)?;
-    let op = r.get_ref(2)?.as_bytes().ok().map(|text| decode(id, r.get(1).unwrap_or_default(), text));
-    Ok(op.flatten().ok_or(OperationId(u128::from_be_bytes(id))))
+    let text = r.get_ref(2)?.as_bytes().map_err(|_| Unreadable::Damaged);
+    let op = text.and_then(|text| decode(id, r.get(1).unwrap_or_default(), text));
+    Ok(op.map_err(|why| (OperationId(u128::from_be_bytes(id)), why)))
 }
 
-fn damaged(id: OperationId) -> StoreError {
-    StoreError::Damaged(id.to_string())
+fn unreadable((id, why): (OperationId, Unreadable)) -> StoreError {
+    StoreError::unreadable(id, why)
 }
 
 fn tombstone(text: &str) -> Result<Found, StoreError> {
@@ -51,7 +53,7 @@ fn tombstone(text: &str) -> Result<Found, StoreError> {
 
 impl Readers {
     pub fn new(place: schema::Place) -> Readers {
-        Readers { place, idle: Mutex::default(), damaged: Mutex::default() }
+        Readers { place, idle: Mutex::default(), unreadable: Mutex::default() }
     }
 
     /// Where the database is.
@@ -77,13 +79,13 @@ impl Readers {
         Ok(done)
     }
 
-    /// One damaged record must not hide all others: it is reported and left out.
+    /// One record that can't be used must not hide all others: it is reported and left out.
     fn sound(&self, read: Read) -> Option<Operation> {
         match read {
             Ok(op) => Some(op),
-            Err(id) => {
-                if self.damaged.lock().unwrap_or_else(PoisonError::into_inner).insert(id) {
-                    tracing::error!("the record of {id} is damaged and left alone; restore it from a backup");
+            Err((id, why)) => {
+                if self.unreadable.lock().unwrap_or_else(PoisonError::into_inner).insert(id) {
+                    ledger::store::report(id, why);
                 }
                 None
             }
@@ -108,7 +110,7 @@ impl Readers {
     fn one(&self, sql: &str, key: &[u8; 16]) -> Result<Option<Operation>, StoreError> {
         self.with(|db| db.prepare_cached(sql)?.query_row([key], record).optional())?
             .transpose()
-            .map_err(damaged)
+            .map_err(unreadable)
     }
 
     /// A record, or else a tombstone, from one snapshot: `sql` yields id, version and record, or only what is left.
@@ -123,7 +125,7 @@ impl Readers {
         match row {
             None => Ok(None),
             Some(Left::Grave(text)) => tombstone(&text).map(Some),
-            Some(Left::Record(read)) => Ok(Some(Found::Operation(Box::new(read.map_err(damaged)?)))),
+            Some(Left::Record(read)) => Ok(Some(Found::Operation(Box::new(read.map_err(unreadable)?)))),
         }
     }
 
@@ -207,7 +209,7 @@ impl Readers {
             let mut rows = statement.query([])?;
             while let Some(r) = rows.next()? {
                 let id = OperationId(u128::from_be_bytes(r.get(1)?));
-                if !self.damaged.lock().unwrap_or_else(PoisonError::into_inner).contains(&id) {
+                if !self.unreadable.lock().unwrap_or_else(PoisonError::into_inner).contains(&id) {
                     return Ok(Some(Time(r.get(0)?)));
                 }
             }
@@ -259,6 +261,25 @@ impl Readers {
             .iter()
             .map(|t| serde_json::from_str(t).map_err(|_| StoreError::Damaged("an API key".into())))
             .collect()
+    }
+
+    pub fn handle(&self, id: &[u8; 32], principal: &str, now: Time) -> Result<Option<Handle>, StoreError> {
+        self.with(|db| handles::find(db, id, principal, now))
+    }
+
+    pub fn handles(
+        &self,
+        principal: &str,
+        kind: Option<&str>,
+        after: Option<[u8; 32]>,
+        limit: usize,
+        now: Time,
+    ) -> Result<Vec<Handle>, StoreError> {
+        self.with(|db| handles::list(db, principal, kind, after, limit, now))
+    }
+
+    pub fn shelved(&self, name: &str, now: Time) -> Result<Option<Shelved>, StoreError> {
+        self.with(|db| shelf::find(db, name, now))
     }
 
     pub fn session(&self, id: &str) -> Result<Option<Session>, StoreError> {

@@ -2,7 +2,8 @@
 
 use crate::MAX_PAYLOAD;
 use ledger::codes;
-use ledger::operation::Operation;
+use ledger::handle::{self, HandleChange};
+use ledger::operation::{Operation, Unreadable};
 use ledger::store::{Attention, Blob, Counts, SlotWrite, StoreError, Write, key_hash_of, slot_hash_of};
 use ledger::words::OperationId;
 use serde::{Deserialize, Serialize};
@@ -74,6 +75,7 @@ pub(crate) struct Change {
     pub row: Row,
     pub kind: Kind,
     pub blobs: Vec<Blob>,
+    pub handles: Vec<HandleChange>,
 }
 
 pub(crate) enum Kind {
@@ -83,10 +85,11 @@ pub(crate) enum Kind {
 
 impl Change {
     pub fn new(write: Write, attention: Attention) -> Result<Change, StoreError> {
-        let (op, blobs, kind) = match write {
-            Write::Create { operation, slot, blobs } => (operation, blobs, Kind::Create(slot)),
-            Write::Update { operation, stamp, blobs } => {
-                (operation, blobs, Kind::Update { stamp: stamp.cast_signed() })
+        let (op, blobs, handles, kind) = match write {
+            Write::Create { operation, slot, blobs } => (operation, blobs, Vec::new(), Kind::Create(slot)),
+            Write::Update { operation, stamp, blobs, handles } => {
+                handle::bounded(&handles)?;
+                (operation, blobs, handles, Kind::Update { stamp: stamp.cast_signed() })
             }
         };
         let record = serde_json::to_string(&op)
@@ -118,19 +121,20 @@ impl Change {
             tool: op.scope.tool,
             record,
         };
-        Ok(Change { row, kind, blobs })
+        Ok(Change { row, kind, blobs, handles })
     }
 
     pub fn bytes(&self) -> usize {
-        self.row.record.len() + self.blobs.iter().map(|b| b.data.len()).sum::<usize>()
+        let handles = self.handles.len() * ledger::handle::MAX_HANDLE_VALUE;
+        self.row.record.len() + self.blobs.iter().map(|b| b.data.len()).sum::<usize>() + handles
     }
 }
 
-/// A record from its columns. `None`: it is damaged.
-pub(crate) fn decode(id: [u8; 16], version: i64, record: &[u8]) -> Option<Operation> {
-    let mut op: Operation = serde_json::from_slice(record).ok()?;
+/// A record from its columns.
+pub(crate) fn decode(id: [u8; 16], version: i64, record: &[u8]) -> Result<Operation, Unreadable> {
+    let mut op = Operation::from_record(record)?;
     op.version = version.cast_unsigned();
-    (id_bytes(op.id) == id).then_some(op)
+    if id_bytes(op.id) == id { Ok(op) } else { Err(Unreadable::Damaged) }
 }
 
 #[cfg(test)]

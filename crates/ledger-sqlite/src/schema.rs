@@ -1,4 +1,4 @@
-//! Settings, tables and migrations.
+//! Settings, tables and migrations, and which programs may work on what they make.
 //!
 //! A record is a narrow row with the columns that are searched, and the record itself as JSON; payloads are
 //! appended to a table of their own, so that an update of a record moves none of them. The slot and key
@@ -22,8 +22,24 @@ use std::time::Duration;
 /// Marks the file (`PRAGMA application_id`): "CFL1".
 const APPLICATION: i32 = 0x4346_4c31;
 
-/// Each entry lifts the schema by one. Entries never change once released.
-const MIGRATIONS: [&str; 3] = ["
+/// A step of the schema.
+struct Migration {
+    /// The oldest schema whose programs go on working on a ledger after this step, so that one can go back to them. One
+    /// that only adds leaves it where it was; one that takes something away, or gives it another meaning, raises it.
+    compatible_from: u32,
+    sql: &'static str,
+}
+
+/// Each entry lifts the schema by one. Entries never change once released: what comes later is an entry of its own.
+const MIGRATIONS: [Migration; 4] = [
+    Migration { compatible_from: 1, sql: FIRST },
+    Migration { compatible_from: 2, sql: SESSIONS },
+    // Programs of earlier schemas ask for exactly their own.
+    Migration { compatible_from: 3, sql: CLOCK },
+    Migration { compatible_from: 3, sql: HANDLES },
+];
+
+const FIRST: &str = "
 CREATE TABLE meta (
   one INTEGER PRIMARY KEY CHECK (one = 1),
   name TEXT NOT NULL,
@@ -70,7 +86,9 @@ CREATE TABLE tombstone (id BLOB PRIMARY KEY, key_hash BLOB, at INTEGER NOT NULL,
 CREATE UNIQUE INDEX tombstone_key ON tombstone (key_hash) WHERE key_hash IS NOT NULL;
 CREATE INDEX tombstone_at ON tombstone (at);
 CREATE TABLE api_key (id TEXT PRIMARY KEY, record TEXT NOT NULL) STRICT, WITHOUT ROWID;
-", "
+";
+
+const SESSIONS: &str = "
 CREATE TABLE session (
   seq INTEGER PRIMARY KEY,
   id TEXT NOT NULL,
@@ -85,12 +103,39 @@ CREATE UNIQUE INDEX session_id ON session (id);
 CREATE INDEX session_used ON session (used_at);
 CREATE INDEX session_principal ON session (principal, used_at, id);
 CREATE TABLE session_uri (session_seq INTEGER NOT NULL, uri TEXT NOT NULL, PRIMARY KEY (session_seq, uri)) STRICT, WITHOUT ROWID;
-", "
+";
+
+const CLOCK: &str = "
 ALTER TABLE meta ADD COLUMN boot TEXT;
 ALTER TABLE meta ADD COLUMN elapsed INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE meta ADD COLUMN skew INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE meta ADD COLUMN gaps TEXT NOT NULL DEFAULT '[]';
-"];
+";
+
+const HANDLES: &str = "
+CREATE TABLE handle (
+  id_hash BLOB NOT NULL,
+  principal TEXT NOT NULL,
+  kind TEXT NOT NULL,
+  version INTEGER NOT NULL,
+  created_at INTEGER NOT NULL,
+  used_at INTEGER NOT NULL,
+  idle INTEGER NOT NULL,
+  absolute INTEGER NOT NULL,
+  expires_at INTEGER NOT NULL,
+  value BLOB NOT NULL
+) STRICT;
+CREATE UNIQUE INDEX handle_id ON handle (id_hash);
+CREATE INDEX handle_principal ON handle (principal, id_hash, kind, expires_at);
+CREATE INDEX handle_expires ON handle (expires_at);
+CREATE TABLE shelf (
+  name TEXT PRIMARY KEY,
+  version INTEGER NOT NULL,
+  until INTEGER,
+  data BLOB NOT NULL
+) STRICT;
+CREATE INDEX shelf_until ON shelf (until, name) WHERE until IS NOT NULL;
+";
 
 /// The newest schema this program knows.
 pub(crate) const LATEST: u32 = MIGRATIONS.len() as u32;
@@ -154,10 +199,31 @@ pub(crate) fn writer(place: &Place) -> Result<Connection, OpenError> {
     }
     let found = u32::try_from(version).map_err(|_| OpenError::NotALedger)?;
     if found > LATEST {
-        return Err(OpenError::Newer { found, known: LATEST });
+        let needed = compatible_from(&db, found).map_err(foreign)?;
+        if needed > LATEST {
+            return Err(OpenError::Newer { found, needed, known: LATEST });
+        }
+        tracing::warn!(
+            "the ledger's schema {found} is newer than this program's {LATEST}, and made so that this program may work on it"
+        );
     }
     configure(&db)?;
     Ok(db)
+}
+
+/// The oldest schema whose programs may work on a ledger of schema `found`: what each step said, kept beside the version.
+fn compatible_from(db: &Connection, found: u32) -> rusqlite::Result<u32> {
+    let told: i64 = db.query_row(
+        "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'migration'",
+        [],
+        |r| r.get(0),
+    )?;
+    if told == 0 {
+        return Ok(found);
+    }
+    // The step that led here says so too, or it knows nothing of this.
+    let sql = "SELECT CASE WHEN max(version) = ?1 THEN max(compatible_from) END FROM migration";
+    db.query_row(sql, [found], |r| r.get::<_, Option<u32>>(0)).map(|n| n.unwrap_or(found))
 }
 
 fn foreign(error: rusqlite::Error) -> OpenError {
@@ -197,8 +263,12 @@ fn configure(db: &Connection) -> Result<(), OpenError> {
 pub(crate) fn migrate(db: &mut Connection, name: &str, env: &dyn Env, wall: i64) -> Result<Meta, OpenError> {
     let tx = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let version: u32 = tx.pragma_query_value(None, "user_version", |r| r.get(0))?;
-    for (next, step) in (1_u32..).zip(MIGRATIONS).skip(version as usize) {
-        tx.execute_batch(step)?;
+    for (next, step) in (1_u32..).zip(&MIGRATIONS).skip(version as usize) {
+        tx.execute_batch(step.sql)?;
+        tx.execute_batch(
+            "CREATE TABLE IF NOT EXISTS migration (version INTEGER PRIMARY KEY, compatible_from INTEGER NOT NULL) STRICT",
+        )?;
+        tx.execute("INSERT INTO migration VALUES (?1, ?2)", params![next, step.compatible_from])?;
         tx.pragma_update(None, "user_version", next)?;
     }
     if version == 0 {

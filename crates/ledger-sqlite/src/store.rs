@@ -14,10 +14,11 @@ use async_trait::async_trait;
 use ledger::Env;
 use ledger::figures::Figures;
 use ledger::gaps::Gaps;
+use ledger::handle::Handle;
 use ledger::operation::Operation;
 use ledger::store::{
-    ApiKey, Attention, BlobKind, Committed, Counts, Found, Identity, Query, Session, SessionChange, Store,
-    StoreError, StoreStats, Write,
+    ApiKey, Attention, BlobKind, Committed, Counts, Found, Identity, Query, Session, SessionChange, Shelved,
+    Store, StoreError, StoreStats, Write, shelf_bounded,
 };
 use ledger::words::{Epoch, KeyHash, Millis, OperationId, SlotHash, Time};
 use rusqlite::Connection;
@@ -32,6 +33,10 @@ pub(crate) const CLOSED: &str = "it was closed";
 /// Why new operations are refused on a full disk.
 pub(crate) const DISK_LOW: &str =
     "the disk is nearly full, so no new operation is begun; free some space and try again";
+
+/// Why nothing is put on the shelf on a full disk.
+pub(crate) const SHELF_FULL: &str =
+    "the disk is nearly full, so nothing more is kept; free some space and try again";
 
 /// What the store and its writer have in common.
 pub(crate) struct Shared {
@@ -452,6 +457,64 @@ impl Store for SqliteStore {
             if n < step || pruned == limit {
                 return Ok(pruned);
             }
+        }
+    }
+
+    async fn handle(
+        &self,
+        id_hash: &[u8; 32],
+        principal: &str,
+        now: Time,
+    ) -> Result<Option<Handle>, StoreError> {
+        self.shared.usable()?.readers.handle(id_hash, principal, now)
+    }
+    async fn handles(
+        &self,
+        principal: &str,
+        kind: Option<&str>,
+        after: Option<[u8; 32]>,
+        limit: usize,
+        now: Time,
+    ) -> Result<Vec<Handle>, StoreError> {
+        self.shared.usable()?.readers.handles(principal, kind, after, limit, now)
+    }
+    async fn touch_handle(&self, id_hash: &[u8; 32], principal: &str, at: Time) -> Result<(), StoreError> {
+        let work = Work::Touch { id_hash: *id_hash, principal: principal.to_owned(), at };
+        self.shared.usable()?.ask(work).await.map(|_| ())
+    }
+    async fn prune_handles(&self, now: Time, limit: usize) -> Result<usize, StoreError> {
+        let limit = limit.min(PRUNE_STEP);
+        match self.shared.usable()?.ask(Work::PruneHandles { now, limit }).await? {
+            Answer::Gone(n) => Ok(n),
+            _ => Err(mixed_up()),
+        }
+    }
+    async fn shelved(&self, name: &str) -> Result<Option<Shelved>, StoreError> {
+        let shared = self.shared.usable()?;
+        shared.readers.shelved(name, shared.clock.now())
+    }
+    async fn shelve(
+        &self,
+        name: &str,
+        expected: u64,
+        data: Vec<u8>,
+        until: Option<Time>,
+    ) -> Result<bool, StoreError> {
+        let shared = self.shared.usable()?;
+        shelf_bounded(name, &data)?;
+        if shared.disk.is_low() {
+            return Err(StoreError::Unavailable(SHELF_FULL.into()));
+        }
+        match shared.ask(Work::Shelve { name: name.to_owned(), expected, data, until }).await? {
+            Answer::Shelved(put) => Ok(put),
+            _ => Err(mixed_up()),
+        }
+    }
+    async fn prune_shelf(&self, now: Time, limit: usize) -> Result<usize, StoreError> {
+        let limit = limit.min(PRUNE_STEP);
+        match self.shared.usable()?.ask(Work::PruneShelf { now, limit }).await? {
+            Answer::Gone(n) => Ok(n),
+            _ => Err(mixed_up()),
         }
     }
 

@@ -7,7 +7,7 @@ use crate::apply;
 use crate::describe;
 use crate::queue::{Answer, Answered, Job, Work};
 use crate::record::Counters;
-use crate::sessions;
+use crate::{handles, sessions, shelf};
 use crate::store::Shared;
 use ledger::store::StoreError;
 use ledger::words::Time;
@@ -235,6 +235,28 @@ impl Writer {
                     let (answer, did) = sessions::apply(db, work, creations, self.shared.clock.now())?;
                     changed |= did;
                     answer
+                }
+                Work::Touch { id_hash, principal, at } => {
+                    changed |= handles::used(db, id_hash, principal, *at)?;
+                    Ok(Answer::Done)
+                }
+                Work::PruneHandles { now, limit } => {
+                    let n = handles::prune(db, *now, *limit)?;
+                    changed |= n > 0;
+                    Ok(Answer::Gone(n))
+                }
+                Work::Shelve { .. } if !creations => {
+                    Err(StoreError::Unavailable(crate::store::SHELF_FULL.into()))
+                }
+                Work::Shelve { name, expected, data, until } => {
+                    let put = shelf::put(db, name, *expected, data, *until, self.shared.clock.now())?;
+                    changed |= put;
+                    Ok(Answer::Shelved(put))
+                }
+                Work::PruneShelf { now, limit } => {
+                    let n = shelf::prune(db, *now, *limit)?;
+                    changed |= n > 0;
+                    Ok(Answer::Gone(n))
                 }
                 Work::Flush | Work::Close => Ok(Answer::Done),
             });

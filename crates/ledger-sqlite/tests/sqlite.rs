@@ -123,7 +123,79 @@ async fn foreign_and_newer_files_are_left_alone() {
     open(config(dir.path())).unwrap().close().await.unwrap();
     rusqlite::Connection::open(&path).unwrap().execute_batch("PRAGMA user_version = 99").unwrap();
     let error = open(config(dir.path())).err().unwrap();
-    assert!(matches!(error, OpenError::Newer { found: 99, known: 3 }), "{error}");
+    assert!(matches!(error, OpenError::Newer { found: 99, needed: 99, .. }), "{error}");
+}
+
+#[tokio::test]
+async fn a_newer_file_is_used_only_if_it_says_so() {
+    let dir = TempDir::new().unwrap();
+    let s = open(config(dir.path())).unwrap();
+    completed(&*s, 1, Some("k"), T0).await;
+    let known = s.stats().schema;
+    s.close().await.unwrap();
+    let sql = |sql: &str| {
+        rusqlite::Connection::open(database(dir.path())).unwrap().execute_batch(sql).unwrap();
+    };
+    // A newer program was here, that only added something.
+    sql(&format!(
+        "CREATE TABLE newer (a); ALTER TABLE op ADD COLUMN newer TEXT; PRAGMA user_version = {0};
+         INSERT INTO migration VALUES ({0}, {known})",
+        known + 1
+    ));
+    let s = open(config(dir.path())).unwrap();
+    completed(&*s, 2, Some("l"), T0).await;
+    assert_eq!(s.counts().await.unwrap().execution.get("completed"), Some(&2));
+    s.close().await.unwrap();
+    // One step more, that doesn't speak of it: for all that is known it changed everything.
+    sql(&format!("PRAGMA user_version = {}", known + 2));
+    let error = open(config(dir.path())).err().unwrap();
+    assert!(matches!(error, OpenError::Newer { needed, .. } if needed == known + 2), "{error}");
+    // And one that says what it needs.
+    sql(&format!("INSERT INTO migration VALUES ({0}, {0})", known + 2));
+    let error = open(config(dir.path())).err().unwrap();
+    assert!(
+        matches!(error, OpenError::Newer { found, needed, known: k } if (found, needed, k) == (known + 2, known + 2, known)),
+        "{error}"
+    );
+    assert!(error.to_string().contains("Use the newer program"), "{error}");
+}
+
+#[tokio::test]
+async fn what_a_newer_program_wrote_is_kept_or_left_alone() {
+    let dir = TempDir::new().unwrap();
+    let s = open(config(dir.path())).unwrap();
+    let op = completed(&*s, 1, Some("k"), T0).await;
+    completed(&*s, 2, Some("l"), T0).await;
+    s.close().await.unwrap();
+    let sql = |sql: &str| {
+        rusqlite::Connection::open(database(dir.path())).unwrap().execute_batch(sql).unwrap();
+    };
+    sql("UPDATE op SET record = json_set(record, '$.later', json('{\"a\":[1,\"x\"]}'));
+         UPDATE op SET record = json_set(record, '$.form', 99) WHERE seq = 2");
+    let before: String = rusqlite::Connection::open(database(dir.path()))
+        .unwrap()
+        .query_row("SELECT record FROM op WHERE seq = 2", [], |r| r.get(0))
+        .unwrap();
+    let s = open(config(dir.path())).unwrap();
+    let (_, w) = step(&get(&*s, op.id).await, Event::Deliver(DeliveryState::Written), T0, 9).unwrap();
+    assert_eq!(s.write(w).await.unwrap(), Committed::Done);
+    let kept: String = rusqlite::Connection::open(database(dir.path()))
+        .unwrap()
+        .query_row(
+            "SELECT json_extract(record, '$.later') FROM op WHERE seq = 1 AND record LIKE '%written%'",
+            [],
+            |r| r.get(0),
+        )
+        .unwrap();
+    assert_eq!(kept, r#"{"a":[1,"x"]}"#, "a field that it doesn't know survives its writes");
+    let left = s.by_id(id(2)).await;
+    assert!(matches!(&left, Err(StoreError::Unavailable(why)) if why.contains("newer version")), "{left:?}");
+    assert!(s.due(T0.plus(Millis(1 << 40)), 10).await.unwrap().is_empty());
+    assert_eq!(s.prune(T0.plus(Millis(1 << 40)), Millis(0), 10).await.unwrap(), 1, "only what it knows");
+    s.close().await.unwrap();
+    let db = rusqlite::Connection::open(database(dir.path())).unwrap();
+    let after: String = db.query_row("SELECT record FROM op WHERE seq = 2", [], |r| r.get(0)).unwrap();
+    assert_eq!(after, before, "what it doesn't know it doesn't touch");
 }
 
 #[tokio::test]

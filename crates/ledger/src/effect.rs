@@ -59,6 +59,7 @@ impl Strategy {
 
 /// How an effect recovers: pinned in its intent, so that a later reload changes nothing about it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Recovery {
     /// Which way.
     pub strategy: Strategy,
@@ -128,6 +129,47 @@ impl Intent {
             "counterfoil/intent/1",
             &[self.name.as_bytes(), self.discriminator.as_bytes(), &self.body],
         ))
+    }
+}
+
+/// All of an intent but its body.
+#[derive(Serialize, Deserialize)]
+struct Head<'a> {
+    name: std::borrow::Cow<'a, str>,
+    discriminator: std::borrow::Cow<'a, str>,
+    recovery: std::borrow::Cow<'a, Recovery>,
+    summary: std::borrow::Cow<'a, str>,
+}
+
+impl Intent {
+    /// The whole intent in one piece, for an operation that waits for a yes: a line of JSON, then the body.
+    #[must_use]
+    pub fn pack(&self) -> Vec<u8> {
+        let head = Head {
+            name: self.name.as_str().into(),
+            discriminator: self.discriminator.as_str().into(),
+            recovery: std::borrow::Cow::Borrowed(&self.recovery),
+            summary: self.summary.as_str().into(),
+        };
+        // Texts and numbers: this can't fail, and JSON has no line break of its own.
+        let mut packed = serde_json::to_vec(&head).unwrap_or_default();
+        packed.push(b'\n');
+        packed.extend_from_slice(&self.body);
+        packed
+    }
+
+    /// The other way round. `None`: it is none.
+    #[must_use]
+    pub fn unpack(packed: &[u8]) -> Option<Intent> {
+        let line = packed.iter().position(|b| *b == b'\n')?;
+        let head: Head<'_> = serde_json::from_slice(&packed[..line]).ok()?;
+        Some(Intent {
+            name: head.name.into_owned(),
+            discriminator: head.discriminator.into_owned(),
+            recovery: head.recovery.into_owned(),
+            summary: head.summary.into_owned(),
+            body: packed[line + 1..].to_vec(),
+        })
     }
 }
 
@@ -203,6 +245,7 @@ impl EffectState {
 /// A change outside the ledger's own database, as the operation's record keeps it. The intent's body and
 /// the receipt are kept beside the record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Effect {
     /// Its name inside the operation.
     pub name: String,

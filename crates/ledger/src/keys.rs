@@ -36,6 +36,8 @@ pub struct CallerKey {
 
 const MINTED: &str = "nk_";
 const ACK: &str = "ak_";
+const TASK: &str = "task_";
+const HANDLE: &str = "hd_";
 
 /// What a key says about itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,6 +114,30 @@ pub fn kind(secret: &Secret, scope: &Scope, fingerprint: &Fingerprint, key: &Key
     } else {
         KeyKind::MintedForAnother
     }
+}
+
+/// The id under which a client holds an operation as a task: always the same, and not to be guessed.
+#[must_use]
+pub fn task(secret: &Secret, id: OperationId) -> String {
+    let raw = id.0.to_be_bytes();
+    format!("{TASK}{}_{}", text(raw), text(tag(secret, "counterfoil/task/1", &[&raw])))
+}
+
+/// The operation that a task id names; nothing is read for it.
+#[must_use]
+pub fn task_of(secret: &Secret, id: &str) -> Option<OperationId> {
+    let (raw, t) = id.strip_prefix(TASK)?.split_once('_')?;
+    let (raw, t) = (bytes(raw)?, bytes(t)?);
+    let op = OperationId(u128::from_be_bytes(raw));
+    same(&tag(secret, "counterfoil/task/1", &[&raw]), &t).then_some(op)
+}
+
+/// The text of a handle that this step of an operation makes: the same whenever it is run again, and not to be guessed.
+#[must_use]
+pub fn handle(secret: &Secret, id: OperationId, name: &str, discriminator: &str) -> String {
+    let raw = id.0.to_be_bytes();
+    let parts: [&[u8]; 3] = [&raw, name.as_bytes(), discriminator.as_bytes()];
+    format!("{HANDLE}{}", text(tag(secret, "counterfoil/handle/1", &parts)))
 }
 
 /// The nonce that goes out with a delivery; sent back, it proves that the consumer has the result.

@@ -22,6 +22,8 @@ pub mod executor;
 pub mod failpoint;
 pub mod figures;
 pub mod gaps;
+pub mod handle;
+pub mod input;
 pub mod keys;
 pub mod memory;
 pub mod operation;
@@ -37,10 +39,12 @@ pub use decide::{Event, Refusal, Transition, Verdict, decide};
 pub use effect::{Effect, EffectState, Intent, Recovery, Strategy};
 pub use env::{Env, SystemEnv};
 pub use executor::{Executor, Looked, Receipt, Sent};
+pub use handle::{Handle, HandleChange, HandleConflict};
+pub use input::{Answered, Ask, Input, InputDigest, InputKind};
 pub use keys::{CallerKey, Carrier, Secret};
-pub use operation::{Caller, Delivery, DeliveryState, Execution, Operation, OperationPolicy, Unkeyed};
+pub use operation::{Caller, Delivery, DeliveryState, Execution, Operation, OperationPolicy, TaskOut, Unkeyed};
 pub use service::{
-    Answer, Attempt, Call, CallError, Creation, JoinedBy, Kind, Ledger, Note, Observer, Performed, Progress,
+    Answer, Attempt, Call, CallError, Changes, Creation, JoinedBy, Kind, Ledger, Note, Observer, Performed, Progress,
     RunError, Runner, Settings, Silent, Stopped, ToolResult,
 };
 pub use store::{Blob, BlobKind, Committed, Store, StoreError};

@@ -2,12 +2,14 @@
 //! compared with. It survives nothing.
 
 use crate::env::Env;
+use crate::handle::{self, Handle, HandleChange, MAX_HANDLES};
 use crate::keys::Secret;
 use crate::operation::Operation;
+use crate::planted;
 use crate::store::{
     ApiKey, Attention, Blob, BlobKind, Committed, Counts, Found, Identity, MAX_SESSIONS, MAX_SUBSCRIPTIONS,
-    Query, SESSION_TAKEN, Session, SessionChange, SlotWrite, Store, StoreError, StoreStats, Tombstone, Write,
-    key_hash_of, slot_hash_of,
+    Query, SESSION_TAKEN, Session, SessionChange, Shelved, SlotWrite, Store, StoreError, StoreStats, Tombstone, Write,
+    key_hash_of, shelf_bounded, slot_hash_of,
 };
 use crate::words::{Epoch, KeyHash, Millis, OperationId, SlotHash, Time};
 use async_trait::async_trait;
@@ -24,6 +26,8 @@ struct State {
     graves: BTreeMap<OperationId, (Tombstone, Option<KeyHash>)>,
     api_keys: BTreeMap<String, ApiKey>,
     sessions: BTreeMap<String, Session>,
+    handles: BTreeMap<[u8; 32], Handle>,
+    shelf: BTreeMap<String, Shelved>,
     stats: StoreStats,
 }
 
@@ -91,6 +95,48 @@ impl State {
         }
     }
 
+    /// Makes all of these changes, or says why none of them is made.
+    fn change_handles(&mut self, changes: Vec<HandleChange>) -> Option<Committed> {
+        for c in &changes {
+            let there = self
+                .handles
+                .get(c.id_hash())
+                .filter(|h| h.principal == *c.principal() && c.at() < h.expires_at());
+            let fits = match c {
+                HandleChange::Create(h) => {
+                    let own = |o: &&Handle| o.principal == h.principal && h.created_at < o.expires_at();
+                    if self.handles.values().filter(own).count() >= MAX_HANDLES {
+                        return Some(Committed::HandlesFull);
+                    }
+                    !self.handles.contains_key(&h.id_hash)
+                }
+                HandleChange::Update { expected, .. } => there.is_some_and(|h| h.version == *expected),
+                HandleChange::Destroy { expected, .. } => {
+                    there.is_some_and(|h| expected.is_none_or(|e| e == h.version))
+                }
+            };
+            if !fits {
+                return Some(Committed::HandleMoved);
+            }
+        }
+        for c in changes {
+            match c {
+                HandleChange::Create(h) => {
+                    self.handles.insert(h.id_hash, h);
+                }
+                HandleChange::Update { id_hash, value, at, .. } => {
+                    if let Some(h) = self.handles.get_mut(&id_hash) {
+                        (h.value, h.version, h.used_at) = (value, h.version + 1, h.used_at.max(at));
+                    }
+                }
+                HandleChange::Destroy { id_hash, .. } => {
+                    self.handles.remove(&id_hash);
+                }
+            }
+        }
+        None
+    }
+
     fn write(&mut self, write: Write) -> Committed {
         match write {
             Write::Create { operation, slot, blobs } => {
@@ -118,17 +164,19 @@ impl State {
                 self.records.insert(operation.id, (*operation, 0));
                 Committed::Done
             }
-            Write::Update { operation, stamp, blobs } => {
-                let Some((now, last)) = self.records.get_mut(&operation.id) else { return Committed::Stale };
+            Write::Update { operation, stamp, blobs, handles } => {
+                let Some((now, last)) = self.records.get(&operation.id) else { return Committed::Stale };
                 if now.version == operation.version && *last == stamp {
                     return Committed::Done;
                 }
                 if now.version + 1 != operation.version {
                     return Committed::Stale;
                 }
+                if let Some(refused) = self.change_handles(handles) {
+                    return refused;
+                }
                 let id = operation.id;
-                *now = *operation;
-                *last = stamp;
+                self.records.insert(id, (*operation, stamp));
                 self.add(id, blobs);
                 Committed::Done
             }
@@ -154,6 +202,9 @@ impl Store for MemoryStore {
         &self.identity
     }
     async fn write(&self, write: Write) -> Result<Committed, StoreError> {
+        if let Write::Update { handles, .. } = &write {
+            handle::bounded(handles)?;
+        }
         let mut s = self.state();
         s.stats.commits += 1;
         s.stats.writes += 1;
@@ -320,6 +371,88 @@ impl Store for MemoryStore {
             s.sessions.remove(id);
         }
         Ok(old.len())
+    }
+    async fn handle(
+        &self,
+        id_hash: &[u8; 32],
+        principal: &str,
+        now: Time,
+    ) -> Result<Option<Handle>, StoreError> {
+        let s = self.state();
+        let own = |h: &&Handle| *h.principal == *principal && now < h.expires_at();
+        Ok(s.handles.get(id_hash).filter(own).cloned())
+    }
+    async fn handles(
+        &self,
+        principal: &str,
+        kind: Option<&str>,
+        after: Option<[u8; 32]>,
+        limit: usize,
+        now: Time,
+    ) -> Result<Vec<Handle>, StoreError> {
+        let s = self.state();
+        let wanted = s
+            .handles
+            .values()
+            .filter(|h| *h.principal == *principal && now < h.expires_at())
+            .filter(|h| kind.is_none_or(|k| k == h.kind) && after.is_none_or(|a| h.id_hash > a));
+        Ok(wanted.take(limit).cloned().collect())
+    }
+    async fn touch_handle(&self, id_hash: &[u8; 32], principal: &str, at: Time) -> Result<(), StoreError> {
+        let mut s = self.state();
+        let own = |h: &&mut Handle| *h.principal == *principal && at < h.expires_at();
+        if let Some(h) = s.handles.get_mut(id_hash).filter(own) {
+            h.used_at = h.used_at.max(at);
+        }
+        Ok(())
+    }
+    async fn prune_handles(&self, now: Time, limit: usize) -> Result<usize, StoreError> {
+        let mut s = self.state();
+        let mut gone: Vec<(Time, [u8; 32])> =
+            s.handles.values().map(|h| (h.expires_at(), h.id_hash)).filter(|(t, _)| *t <= now).collect();
+        gone.sort();
+        gone.truncate(limit);
+        for (_, id) in &gone {
+            s.handles.remove(id);
+        }
+        Ok(gone.len())
+    }
+    async fn shelved(&self, name: &str) -> Result<Option<Shelved>, StoreError> {
+        let now = self.now();
+        Ok(self.state().shelf.get(name).filter(|s| s.until.is_none_or(|u| now < u)).cloned())
+    }
+    async fn shelve(
+        &self,
+        name: &str,
+        expected: u64,
+        data: Vec<u8>,
+        until: Option<Time>,
+    ) -> Result<bool, StoreError> {
+        shelf_bounded(name, &data)?;
+        let now = self.now();
+        let mut s = self.state();
+        let there = s.shelf.get(name);
+        let version = there.filter(|s| s.until.is_none_or(|u| now < u)).map_or(0, |s| s.version);
+        if version != expected && !planted!(ShelfWithoutCompareAndSet) {
+            return Ok(false);
+        }
+        let version = there.map_or(0, |s| s.version) + 1;
+        s.shelf.insert(name.to_owned(), Shelved { version, data, until });
+        Ok(true)
+    }
+    async fn prune_shelf(&self, now: Time, limit: usize) -> Result<usize, StoreError> {
+        let mut s = self.state();
+        let mut gone: Vec<(Time, String)> = s
+            .shelf
+            .iter()
+            .filter_map(|(name, s)| s.until.filter(|u| *u <= now).map(|u| (u, name.clone())))
+            .collect();
+        gone.sort();
+        gone.truncate(limit);
+        for (_, name) in &gone {
+            s.shelf.remove(name);
+        }
+        Ok(gone.len())
     }
     fn stats(&self) -> StoreStats {
         self.state().stats.clone()

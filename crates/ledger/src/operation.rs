@@ -1,19 +1,30 @@
 //! The operation's record: three independent states and what is needed to go on from them.
 
 use crate::canonical::Fingerprint;
-use crate::effect::{Effect, EffectState};
+use crate::effect::{Effect, EffectState, IntentDigest};
+use crate::input::{Input, InputKind};
 use crate::words::{Epoch, Key, Millis, OperationId, Scope, Time};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// The newest form of records that this program acts on. What a record of a later form says, it could do the wrong thing
+/// about; so such records are left to newer programs. A new field that an older program may disregard needs no new form:
+/// on the top level of a record it keeps what it doesn't know. Below that it refuses.
+///
+/// - 0: the first;
+/// - 1: it asked for input, or was handed out as a task. Who doesn't know that would abandon the task.
+pub const FORM: u32 = 1;
 
 /// Whether the operation produced a result.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "state", rename_all = "snake_case")]
+#[serde(tag = "state", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Execution {
     /// Known and unclaimed: nothing has happened yet.
     Accepted,
     /// An attempt owns it, or it waits for the recovery loop to claim it.
     Running,
-    /// A person must say whether the effect happened.
+    /// It waits for answers to its open inputs; without any, a person must say whether the effect happened.
     InputRequired {
         /// What is asked.
         question: String,
@@ -102,6 +113,7 @@ impl DeliveryState {
 
 /// Delivery and when it last changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Delivery {
     /// How far the result got.
     pub state: DeliveryState,
@@ -114,6 +126,7 @@ pub struct Delivery {
 
 /// Whether somebody waits for the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Caller {
     /// The boot of the replica that holds the caller's stream.
     pub epoch: Epoch,
@@ -136,6 +149,7 @@ pub enum Unkeyed {
 
 /// Limits that an operation opens with and keeps.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct OperationPolicy {
     /// How long after its delivery or end an operation is a twin of the same call without a key.
     pub guard_window: Millis,
@@ -163,6 +177,7 @@ impl Default for OperationPolicy {
 
 /// Something decided outside the automatic course, kept for ever with the record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Decision {
     /// When.
     pub at: Time,
@@ -172,9 +187,28 @@ pub struct Decision {
     pub what: String,
 }
 
-#[allow(clippy::trivially_copy_pass_by_ref)]
-fn is_zero(n: &u64) -> bool {
-    *n == 0
+/// A handle to the operation that a client holds: from then on it runs on by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TaskOut {
+    /// When it was handed out.
+    pub at: Time,
+    /// For how long it was promised from then on; `None`: for as long as the record is kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ttl: Option<Millis>,
+}
+
+fn is_zero<T: Default + PartialEq>(n: &T) -> bool {
+    *n == T::default()
+}
+
+/// Why a stored record can't be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unreadable {
+    /// A newer program wrote it, in a form that this one doesn't act on. It is whole.
+    Newer,
+    /// It is no record.
+    Damaged,
 }
 
 /// One operation: what the caller means.
@@ -236,9 +270,43 @@ pub struct Operation {
     /// Decisions of operators, reconciliations.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub decisions: Vec<Decision>,
+    /// What it asked on its way, in the order of asking.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub inputs: Vec<Input>,
+    /// Identifies the intent that waits for the last answer, kept beside the record. It is no effect before that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub planned: Option<IntentDigest>,
+    /// A client holds a handle to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task: Option<TaskOut>,
+    /// What a program must know to act on it: see [`FORM`].
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub form: u32,
+    /// What a newer program wrote beside all this: kept as it is.
+    #[serde(flatten)]
+    pub more: BTreeMap<String, Value>,
 }
 
 impl Operation {
+    /// From its stored JSON.
+    ///
+    /// # Errors
+    /// [`Unreadable`]: nothing may be written in its place.
+    pub fn from_record(json: &[u8]) -> Result<Operation, Unreadable> {
+        #[derive(Deserialize)]
+        struct Form {
+            #[serde(default)]
+            form: u32,
+        }
+        match serde_json::from_slice::<Operation>(json) {
+            Ok(op) if op.form <= FORM => Ok(op),
+            Ok(_) => Err(Unreadable::Newer),
+            Err(_) => match serde_json::from_slice::<Form>(json) {
+                Ok(Form { form }) if form > FORM => Err(Unreadable::Newer),
+                _ => Err(Unreadable::Damaged),
+            },
+        }
+    }
     /// Whether anything may have left: an effect's intent is durable. The point of no return.
     #[must_use]
     pub fn is_past_no_return(&self) -> bool {
@@ -261,6 +329,31 @@ impl Operation {
     pub fn effect(&self, name: &str, discriminator: &str) -> Option<usize> {
         self.effects.iter().position(|e| e.name == name && e.discriminator == discriminator)
     }
+    /// The input of that key.
+    #[must_use]
+    pub fn input(&self, key: &str) -> Option<usize> {
+        self.inputs.iter().position(|i| i.key == key)
+    }
+    /// The inputs without an answer, by their indices.
+    pub fn open_inputs(&self) -> impl Iterator<Item = usize> + '_ {
+        (0..self.inputs.len()).filter(|&i| self.inputs[i].answer.is_none())
+    }
+    /// Whether it waits for answers.
+    #[must_use]
+    pub fn waits_for_input(&self) -> bool {
+        matches!(self.execution, Execution::InputRequired { .. }) && self.open_inputs().next().is_some()
+    }
+    /// Whether it waits for a person's yes to what will be sent.
+    #[must_use]
+    pub fn waits_for_approval(&self) -> bool {
+        self.waits_for_input() && self.open_inputs().any(|i| self.inputs[i].kind == InputKind::Approval)
+    }
+    /// When nobody is expected to answer any more: so long after the newest question.
+    #[must_use]
+    pub fn input_expires_at(&self) -> Option<Time> {
+        let last = self.open_inputs().map(|i| self.inputs[i].asked_at).max();
+        last.filter(|_| self.waits_for_input()).map(|t| t.plus(self.policy.abandoned_for))
+    }
     /// When recovery or delivery should next look at it, if ever. `grace` is how long a `ready` result may
     /// wait for its stream before it counts as undelivered, `alert_after` how long undelivered before an alert.
     #[must_use]
@@ -268,7 +361,8 @@ impl Operation {
         match &self.execution {
             Execution::Accepted => Some(self.not_before),
             Execution::Running => Some(if self.owner == Epoch(0) { self.not_before } else { self.deadline }),
-            Execution::InputRequired { .. } | Execution::InDoubt { .. } => None,
+            Execution::InputRequired { .. } => self.input_expires_at(),
+            Execution::InDoubt { .. } => None,
             Execution::Failed { .. } | Execution::Cancelled { .. } => None,
             Execution::Completed => match self.delivery.state {
                 DeliveryState::Ready => Some(self.delivery.at.plus(grace)),
@@ -282,6 +376,9 @@ impl Operation {
     /// When the record may be pruned, if ever: an open intent or a doubt never is.
     #[must_use]
     pub fn expires_at(&self) -> Option<Time> {
-        if self.execution.is_ended() { self.ended_at.map(|t| t.plus(self.policy.retention)) } else { None }
+        let kept = self.ended_at.map(|t| t.plus(self.policy.retention));
+        // What was promised to the holder of a task may be longer.
+        let promised = self.task.and_then(|t| t.ttl.map(|ttl| t.at.plus(ttl)));
+        kept.filter(|_| self.execution.is_ended()).map(|t| promised.map_or(t, |p| t.max(p)))
     }
 }

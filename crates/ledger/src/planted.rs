@@ -65,11 +65,21 @@ pub enum Plant {
     LeftBehind,
     /// A key with other arguments is answered with the operation that it names.
     KeyWithoutFingerprint,
+    /// What waits for a yes is an effect before it.
+    IntentBeforeApproval,
+    /// A later answer takes the place of the first.
+    AnswerOverwrites,
+    /// A change of a handle that is recorded is made again.
+    HandleChangedTwice,
+    /// The shelf takes whatever comes, whatever is there.
+    ShelfWithoutCompareAndSet,
+    /// What was handed out as a task is abandoned when its caller leaves.
+    HandedOutAbandoned,
 }
 
 #[cfg(feature = "planted")]
 impl Plant {
-    /// Every one.
+    /// Every one that simulated schedules miss.
     pub const ALL: [Plant; 22] = [
         Plant::ReceiveWithoutFence,
         Plant::KeyPerAttempt,
@@ -93,6 +103,14 @@ impl Plant {
         Plant::DeliveryGoesBack,
         Plant::LeftBehind,
         Plant::KeyWithoutFingerprint,
+    ];
+    /// Those that a simulated schedule has nothing to do with; the tests of this crate and of the stores miss them.
+    pub const BESIDE: [Plant; 5] = [
+        Plant::IntentBeforeApproval,
+        Plant::AnswerOverwrites,
+        Plant::HandleChangedTwice,
+        Plant::ShelfWithoutCompareAndSet,
+        Plant::HandedOutAbandoned,
     ];
 }
 

@@ -6,8 +6,9 @@
 
 use crate::canonical::Fingerprint;
 use crate::gaps::{self, Gaps};
+use crate::handle::{Handle, HandleChange};
 use crate::keys::Secret;
-use crate::operation::{Execution, Operation};
+use crate::operation::{Execution, Operation, Unreadable};
 use crate::words::{Epoch, Key, KeyHash, Millis, OperationId, Scope, SlotHash, Time};
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
@@ -26,6 +27,33 @@ pub enum StoreError {
     Damaged(String),
 }
 
+/// Tells people of a record that a store leaves out because it can't be used. Stores tell once of each.
+pub fn report(id: OperationId, why: Unreadable) {
+    match why {
+        Unreadable::Damaged => {
+            tracing::error!("the record of {id} is damaged and left alone; restore it from a backup");
+        }
+        Unreadable::Newer => {
+            tracing::warn!(
+                "the record of {id} was written by a newer version of this program and is left to it"
+            );
+        }
+    }
+}
+
+impl StoreError {
+    /// A record that can't be used: one that a newer program wrote is whole, and that program answers for it.
+    #[must_use]
+    pub fn unreadable(id: OperationId, why: Unreadable) -> StoreError {
+        match why {
+            Unreadable::Damaged => StoreError::Damaged(id.to_string()),
+            Unreadable::Newer => StoreError::Unavailable(format!(
+                "{id} was written by a newer version of this program, which has to answer for it: ask again, or finish the upgrade"
+            )),
+        }
+    }
+}
+
 /// Payloads kept beside a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum BlobKind {
@@ -37,6 +65,12 @@ pub enum BlobKind {
     Receipt(u16),
     /// The final result.
     Result,
+    /// What the input with this index asks.
+    Request(u16),
+    /// The answer to the input with this index.
+    Answer(u16),
+    /// An intent that waits for the last answer: [`Intent::pack`](crate::Intent::pack).
+    Planned,
 }
 
 impl BlobKind {
@@ -48,6 +82,9 @@ impl BlobKind {
             BlobKind::Intent(i) => (2 << 16) | u32::from(i),
             BlobKind::Receipt(i) => (3 << 16) | u32::from(i),
             BlobKind::Result => 4 << 16,
+            BlobKind::Request(i) => (5 << 16) | u32::from(i),
+            BlobKind::Answer(i) => (6 << 16) | u32::from(i),
+            BlobKind::Planned => 7 << 16,
         }
     }
 }
@@ -91,6 +128,8 @@ pub enum Write {
         stamp: u64,
         /// Payloads to add; a kind that is already there is left as it is (receipts and results never change).
         blobs: Vec<Blob>,
+        /// Changes of handles, each about another one: all of them with the record, or nothing.
+        handles: Vec<HandleChange>,
     },
 }
 
@@ -115,6 +154,10 @@ pub enum Committed {
     SlotTaken,
     /// Nothing was written: the record has moved on, or is gone.
     Stale,
+    /// Nothing was written: a handle is not there, or has another version, or is there already.
+    HandleMoved,
+    /// Nothing was written: the principal has as many handles as it may have.
+    HandlesFull,
 }
 
 /// What remains of a pruned operation.
@@ -137,6 +180,38 @@ pub enum Found {
     Operation(Box<Operation>),
     /// A pruned one.
     Tombstone(Tombstone),
+}
+
+/// The longest name on the shelf, in bytes.
+pub const MAX_SHELF_NAME: usize = 255;
+/// The most bytes under one name on the shelf.
+pub const MAX_SHELVED: usize = 1 << 20;
+
+/// Something small that the replicas share: a key ring, a state that is too large for its token, the mark of something
+/// that may be used once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shelved {
+    /// Counts its changes, from 1 on.
+    pub version: u64,
+    /// What is kept.
+    pub data: Vec<u8>,
+    /// From when on it is gone; `None`: never.
+    pub until: Option<Time>,
+}
+
+/// Whether this may be put on the shelf. Every store asks first.
+///
+/// # Errors
+/// [`StoreError::Unavailable`]: the name or the data is too large, or the name is none.
+pub fn shelf_bounded(name: &str, data: &[u8]) -> Result<(), StoreError> {
+    let no = |why: String| Err(StoreError::Unavailable(why));
+    if name.is_empty() || name.len() > MAX_SHELF_NAME || name.contains('\0') {
+        return no(format!("a name on the shelf has 1 to {MAX_SHELF_NAME} bytes, none of them zero"));
+    }
+    if data.len() > MAX_SHELVED {
+        return no(format!("at most {MAX_SHELVED} bytes are kept under one name on the shelf"));
+    }
+    Ok(())
 }
 
 /// A filter over records, newest first.
@@ -435,6 +510,44 @@ pub trait Store: Send + Sync + 'static {
     /// Removes up to `limit` sessions that were last used before `unused_since`, those unused longest first. Returns
     /// how many went.
     async fn prune_sessions(&self, unused_since: Time, limit: usize) -> Result<usize, StoreError>;
+
+    /// The handle with this hash, if it is this principal's and there at `now`: unknown, foreign and expired ones look
+    /// alike, and take the same one question.
+    async fn handle(
+        &self,
+        id_hash: &[u8; 32],
+        principal: &str,
+        now: Time,
+    ) -> Result<Option<Handle>, StoreError>;
+    /// A principal's handles that are there at `now`, of one kind or of all, in the order of their hashes, after `after`.
+    async fn handles(
+        &self,
+        principal: &str,
+        kind: Option<&str>,
+        after: Option<[u8; 32]>,
+        limit: usize,
+        now: Time,
+    ) -> Result<Vec<Handle>, StoreError>;
+    /// Notes that a handle was used at `at`, unless it was gone by then. Its time of use never goes back.
+    async fn touch_handle(&self, id_hash: &[u8; 32], principal: &str, at: Time) -> Result<(), StoreError>;
+    /// Removes up to `limit` handles that were gone by `now`. Returns how many went.
+    async fn prune_handles(&self, now: Time, limit: usize) -> Result<usize, StoreError>;
+
+    /// What is on the shelf under this name; what is gone by now is not there.
+    async fn shelved(&self, name: &str) -> Result<Option<Shelved>, StoreError>;
+    /// Puts something on the shelf under this name, if what is there has the version `expected` (0: nothing is there, or
+    /// it is gone by now). Its version is one more than that of what it replaces, gone or not. Durable when it returns
+    /// `true`; `false`: nothing was written. Beyond the bounds of [`shelf_bounded`] it is refused (`Unavailable`), as it
+    /// is when the disk is nearly full.
+    async fn shelve(
+        &self,
+        name: &str,
+        expected: u64,
+        data: Vec<u8>,
+        until: Option<Time>,
+    ) -> Result<bool, StoreError>;
+    /// Removes up to `limit` things from the shelf that were gone by `now`. Returns how many went.
+    async fn prune_shelf(&self, now: Time, limit: usize) -> Result<usize, StoreError>;
 
     /// Figures about the store.
     fn stats(&self) -> StoreStats;

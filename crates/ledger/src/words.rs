@@ -111,6 +111,7 @@ impl<'de> Deserialize<'de> for OperationId {
 
 /// (principal, canonical tool id, mode): the room in which keys, fingerprints and handles live.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Scope {
     /// Who is calling, from the verified credential.
     pub principal: Arc<str>,

@@ -33,6 +33,7 @@ async fn end(
         Answer::Result { .. } => "result",
         Answer::Error(e) => e.kind.word(),
         Answer::Gone => "gone",
+        _ => "other",
     };
     b.provider.assert_one_key();
     let (effects, sends) = (b.provider.effects(), b.provider.send_count());

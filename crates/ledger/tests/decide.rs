@@ -35,6 +35,7 @@ fn opened(strategy: Option<Strategy>) -> Operation {
             epoch: ME,
             intent,
             arguments: None,
+            asks: vec![],
         },
         BASE,
     )
@@ -72,17 +73,20 @@ enum Is {
     Fresh,
     Sent,
     InputRequired,
+    /// It waits for an answer, before anything was done.
+    Asking,
     Completed,
     Failed,
     Cancelled,
     InDoubt,
 }
 
-const STATES: [Is; 8] = [
+const STATES: [Is; 9] = [
     Is::Accepted,
     Is::Fresh,
     Is::Sent,
     Is::InputRequired,
+    Is::Asking,
     Is::Completed,
     Is::Failed,
     Is::Cancelled,
@@ -97,6 +101,7 @@ fn state(s: Is) -> Operation {
         Is::Sent => sent,
         Is::Accepted => go(&fresh, Event::CallerGone, 1),
         Is::InputRequired => go(&sent, Event::Ask { fence: fence(&sent), question: "?".into() }, 1),
+        Is::Asking => go(&fresh, Event::Require { fence: fence(&fresh), asks: vec![ask("name")] }, 1),
         Is::Completed => {
             let op = go(&sent, receive(&sent, Outcome::Applied(receipt())), 1);
             go(&op, close(&op), 1)
@@ -120,7 +125,7 @@ fn events(op: &Operation) -> Vec<Event> {
     let key = EffectKey::derive("t", &scope("p"), OperationId(1), None, &fingerprint("{}"), "mail", "");
     vec![
         Event::Claim { epoch: ME, by_call: true, owner_dead: false },
-        Event::Intend { fence: f, intent: Box::new(i), key },
+        Event::Intend { fence: f, intent: Box::new(i), key: key.clone() },
         Event::Send { fence: f, effect: 0 },
         receive(op, Outcome::Applied(receipt())),
         Event::Looked {
@@ -142,61 +147,62 @@ fn events(op: &Operation) -> Vec<Event> {
         Event::Alerted,
         Event::Decide { by: "ops".into(), verdict: Verdict::Applied(receipt()) },
         Event::Reconcile { epoch: ME, by: "ops".into(), owner_dead: false },
+        Event::Local { fence: f, intent: Box::new(intent(&recovery(Strategy::Local), "step")), key, receipt: receipt() },
+        Event::Require { fence: f, asks: vec![ask("size")] },
+        Event::Answer {
+            by: "p".into(),
+            answers: vec![("name".into(), b"n".to_vec())],
+            epoch: ME,
+            by_call: true,
+            intent: None,
+        },
+        Event::HandOut { ttl: None },
     ]
 }
 
 /// The expected next state's word, or the refusal, for each state in the order of `STATES`. A new event
 /// without a row does not compile.
-fn row(e: &Event) -> [&'static str; 8] {
+fn row(e: &Event) -> [&'static str; 9] {
     match e {
-        // accepted, fresh, sent, input_required, completed, failed, cancelled, in_doubt
-        Event::Claim { .. } => ["running", "busy", "busy", "state", "state", "running", "state", "state"],
-        Event::Intend { .. } => ["state", "running", "running", "state", "state", "state", "state", "state"],
-        Event::Send { .. } => {
-            ["state", "no_such_effect", "running", "state", "state", "state", "state", "state"]
+        // accepted, fresh, sent, input_required, asking, completed, failed, cancelled, in_doubt
+        Event::Claim { .. } => ["running", "busy", "busy", "state", "state", "state", "running", "state", "state"],
+        Event::Intend { .. } => ["state", "running", "running", "state", "state", "state", "state", "state", "state"],
+        Event::Send { .. } => ["state", "no_such_effect", "running", "state", "state", "state", "state", "state", "state"],
+        Event::Receive { .. } => ["state", "no_such_effect", "running", "state", "state", "state", "state", "state", "in_doubt"],
+        Event::Looked { .. } => ["state", "no_such_effect", "running", "state", "state", "state", "state", "state", "in_doubt"],
+        Event::Close { .. } => ["state", "completed", "unsettled", "state", "state", "state", "state", "state", "unsettled"],
+        Event::Fail { .. } => ["state", "failed", "may_have_effect", "state", "state", "state", "state", "state", "state"],
+        Event::Doubt { .. } => ["state", "in_doubt", "in_doubt", "state", "state", "state", "state", "state", "in_doubt"],
+        Event::Ask { .. } => ["state", "input_required", "input_required", "state", "state", "state", "state", "state", "input_required"],
+        Event::Rest { .. } => ["state", "running", "running", "state", "state", "state", "state", "state", "state"],
+        Event::CallerGone => ["nothing", "accepted", "running", "input_required", "input_required", "state", "state", "state", "in_doubt"],
+        Event::Join { .. } => ["state", "running", "running", "state", "state", "state", "state", "state", "state"],
+        Event::Cancel { .. } => ["cancelled", "cancelled", "past_no_return", "state", "cancelled", "state", "state", "state", "state"],
+        Event::Expire => ["state", "state", "state", "state", "state", "state", "state", "state", "state"],
+        Event::Deliver(_) => ["state", "state", "state", "state", "state", "completed", "state", "state", "state"],
+        Event::Alerted => ["nothing", "nothing", "nothing", "nothing", "nothing", "nothing", "nothing", "nothing", "nothing"],
+        Event::Decide { .. } => ["state", "state", "state", "running", "state", "state", "state", "state", "running"],
+        Event::Reconcile { .. } => ["state", "state", "state", "state", "state", "state", "state", "state", "in_doubt"]
+        Event::Local { .. } => {
+            ["state", "running", "running", "state", "state", "state", "state", "state", "state"]
         }
-        Event::Receive { .. } => {
-            ["state", "no_such_effect", "running", "state", "state", "state", "state", "in_doubt"]
+        Event::Require { .. } => {
+            ["state", "input_required", "unsettled", "state", "state", "state", "state", "state", "state"]
         }
-        Event::Looked { .. } => {
-            ["state", "no_such_effect", "running", "state", "state", "state", "state", "in_doubt"]
+        Event::Answer { .. } => {
+            ["nothing", "nothing", "nothing", "nothing", "running", "nothing", "nothing", "nothing", "nothing"]
         }
-        Event::Close { .. } => {
-            ["state", "completed", "unsettled", "state", "state", "state", "state", "unsettled"]
-        }
-        Event::Fail { .. } => {
-            ["state", "failed", "may_have_effect", "state", "state", "state", "state", "state"]
-        }
-        Event::Doubt { .. } => {
-            ["state", "in_doubt", "in_doubt", "state", "state", "state", "state", "in_doubt"]
-        }
-        Event::Ask { .. } => [
-            "state",
+        Event::HandOut { .. } => [
+            "running",
+            "running",
+            "running",
             "input_required",
             "input_required",
-            "state",
-            "state",
-            "state",
-            "state",
-            "input_required",
+            "completed",
+            "failed",
+            "cancelled",
+            "in_doubt",
         ],
-        Event::Rest { .. } => ["state", "running", "running", "state", "state", "state", "state", "state"],
-        Event::CallerGone => {
-            ["nothing", "accepted", "running", "input_required", "state", "state", "state", "in_doubt"]
-        }
-        Event::Join { .. } => ["state", "running", "running", "state", "state", "state", "state", "state"],
-        Event::Cancel { .. } => {
-            ["cancelled", "cancelled", "past_no_return", "state", "state", "state", "state", "state"]
-        }
-        Event::Expire => ["state", "state", "state", "state", "state", "state", "state", "state"],
-        Event::Deliver(_) => ["state", "state", "state", "state", "completed", "state", "state", "state"],
-        Event::Alerted => {
-            ["nothing", "nothing", "nothing", "nothing", "nothing", "nothing", "nothing", "nothing"]
-        }
-        Event::Decide { .. } => ["state", "state", "state", "running", "state", "state", "state", "running"],
-        Event::Reconcile { .. } => {
-            ["state", "state", "state", "state", "state", "state", "state", "in_doubt"]
-        }
     }
 }
 
@@ -247,6 +253,13 @@ fn a_zombie_changes_nothing() {
                 Event::Doubt { fence: f, reason: String::new() },
                 Event::Ask { fence: f, question: String::new() },
                 Event::Rest { fence: f, until: at(9) },
+                Event::Require { fence: f, asks: vec![ask("size")] },
+                Event::Local {
+                    fence: f,
+                    intent: Box::new(intent(&recovery(Strategy::Local), "step")),
+                    key: EffectKey::derive("t", &scope("p"), OperationId(1), None, &fingerprint("{}"), "step", ""),
+                    receipt: receipt(),
+                },
             ] {
                 assert_eq!(decide(&op, e, at(2)).unwrap_err(), Refusal::Fenced);
             }

@@ -93,6 +93,7 @@ fn a_cancellation_that_was_asked_for_ends_what_had_no_effect() {
         epoch: Epoch(1),
         intent: None,
         arguments: None,
+        asks: vec![],
     };
     let fence = Fence { attempt: 1, epoch: Epoch(1) };
     let mut op = decide::open(open, BASE).next;

@@ -29,6 +29,7 @@ fn effect(strategy: Strategy, change: impl Fn(&mut Recovery)) -> Effect {
         epoch: Epoch(1),
         intent: Some((i, key)),
         arguments: None,
+        asks: vec![],
     };
     decide::open(o, BASE).next.effects.remove(0)
 }
@@ -215,6 +216,7 @@ fn twins() {
             epoch: Epoch(1),
             intent: None,
             arguments: None,
+            asks: vec![],
         };
         decide::open(o, BASE).next
     };

@@ -5,6 +5,9 @@ pub const VERSION: &str = "2026-07-28";
 /// The modern revisions, newest first: what a request may name in its `_meta`; the `supported` member of version errors.
 pub const SUPPORTED_VERSIONS: &[&str] = &[VERSION];
 
+/// The tasks extension (SEP-2663).
+pub const TASKS_EXTENSION: &str = "io.modelcontextprotocol/tasks";
+
 /// Keys of `_meta` (spec: basic, "General fields").
 pub mod meta {
     /// Revision of a request.
@@ -53,6 +56,22 @@ pub mod method {
     pub const TOOLS_LIST: &str = "tools/list";
     /// Calls a tool.
     pub const TOOLS_CALL: &str = "tools/call";
+    /// Reads a resource.
+    pub const RESOURCES_READ: &str = "resources/read";
+    /// Renders a prompt.
+    pub const PROMPTS_GET: &str = "prompts/get";
+    /// Asks the user, by a form or a page (sent by the server).
+    pub const ELICITATION_CREATE: &str = "elicitation/create";
+    /// Asks the client's language model (sent by the server).
+    pub const SAMPLING_CREATE: &str = "sampling/createMessage";
+    /// Asks for the client's roots (sent by the server).
+    pub const ROOTS_LIST: &str = "roots/list";
+    /// Tells the state of a task (extension `io.modelcontextprotocol/tasks`, SEP-2663).
+    pub const TASKS_GET: &str = "tasks/get";
+    /// Answers what a task asks.
+    pub const TASKS_UPDATE: &str = "tasks/update";
+    /// Asks to end a task.
+    pub const TASKS_CANCEL: &str = "tasks/cancel";
     /// Opens a stream of change notifications.
     pub const LISTEN: &str = "subscriptions/listen";
     /// Opening of the legacy era.
@@ -75,6 +94,8 @@ pub mod result_type {
     pub const COMPLETE: &str = "complete";
     /// More input is needed; the client calls again.
     pub const INPUT_REQUIRED: &str = "input_required";
+    /// The work goes on as a task (extension `io.modelcontextprotocol/tasks`).
+    pub const TASK: &str = "task";
 }
 
 /// The member of `params` that `Mcp-Name` mirrors, by method. `tasks/*` comes from the tasks extension.

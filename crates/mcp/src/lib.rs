@@ -8,6 +8,7 @@
 //! - [`json`], [`message`], [`meta`]: a body, checked once, as an envelope with raw parts.
 //! - [`modern`], [`headers`], [`origin`]: what a request must satisfy, and in which order.
 //! - [`revision`]: the revisions and their eras.
+//! - [`input`]: what a server may ask of a client during a request, and whether an answer fits.
 //! - [`error`]: every status and code by cause.
 //! - [`server`]: an axum router around a [`server::Service`]. [`client`]: a transport and a client on it.
 //! - [`sse`], [`paging`], [`constants`]: event streams, cursors, names.
@@ -15,6 +16,7 @@ pub mod client;
 pub mod constants;
 pub mod error;
 pub mod headers;
+pub mod input;
 pub mod json;
 pub mod message;
 pub mod meta;

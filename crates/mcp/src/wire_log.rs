@@ -23,9 +23,9 @@ pub(crate) fn server(revision: Option<Revision>, about: Option<&str>, message: &
     append("server", revision, about, message);
 }
 
-/// A message of the client.
-pub(crate) fn client(message: &[u8]) {
-    append("client", Some(Revision::V2026_07_28), None, message);
+/// A message of the client. `about`: the method of the server's request that it answers.
+pub(crate) fn client(revision: Revision, about: Option<&str>, message: &[u8]) {
+    append("client", Some(revision), about, message);
 }
 
 fn append(from: &str, revision: Option<Revision>, about: Option<&str>, message: &[u8]) {

@@ -6,7 +6,7 @@ mod common;
 use std::time::Duration;
 
 use common::{META, Server, call, message};
-use mcp::server::{Authenticator, HttpRefusal, ServeLimits};
+use mcp::server::{Authenticator, CallersEras, HttpRefusal, ServeLimits};
 use mcp::{Eras, RpcError};
 use serde_json::json;
 
@@ -245,8 +245,11 @@ async fn large_and_late_bodies() {
     assert_eq!(server.send(&late).await.refusal(), (408, -32600, None));
     let fits = call("echo", &format!("\"{}\"", "x".repeat(4_000_000)));
     assert_eq!(server.post(&fits, &[]).await.status, 200);
-    let head = server.request("{}", &[("X-Fill", Some(&"x".repeat(100_000)))]);
-    assert_eq!(server.send(&head).await.status, 431);
+    for (size, status) in [(60_000, 200), (66_000, 431), (100_000, 431), (1_000_000, 431)] {
+        let good = message("1", "server/discover", "");
+        let answer = server.post(&good, &[("X-Fill", Some(&"x".repeat(size)))]).await;
+        assert_eq!(answer.status, status, "a head of {size} bytes");
+    }
 }
 
 struct Locked;
@@ -274,4 +277,61 @@ async fn the_principal_is_asked_for_before_the_body_is_read() {
     assert!(answer.head.contains("www-authenticate: bearer"));
     let good = message("1", "server/discover", "");
     assert_eq!(server.post(&good, &[("Authorization", Some("Bearer x"))]).await.status, 200);
+}
+
+/// Serves the caller `old` the legacy era and `new` the modern one; others what the endpoint serves.
+struct ByCaller;
+
+#[async_trait::async_trait]
+impl Authenticator for ByCaller {
+    async fn authenticate(&self, head: &http::request::Parts) -> Result<http::Extensions, HttpRefusal> {
+        let mut known = http::Extensions::new();
+        match head.headers.get("authorization").and_then(|v| v.to_str().ok()) {
+            Some("old") => drop(known.insert(CallersEras(Eras::Legacy))),
+            Some("new") => drop(known.insert(CallersEras(Eras::Modern))),
+            Some(_) => {}
+            None => return Err(RpcError::refused(http::StatusCode::UNAUTHORIZED, "a key is needed").into()),
+        }
+        Ok(known)
+    }
+
+    fn tells_eras(&self) -> bool {
+        true
+    }
+}
+
+#[tokio::test]
+async fn a_caller_may_be_served_other_eras_under_any_name() {
+    let by_caller = |c: &mut mcp::server::HttpConfig| {
+        c.authenticator = Some(std::sync::Arc::new(ByCaller));
+        c.eras = Eras::Modern;
+        c.allowed_hosts = vec!["old.example.com".into()];
+        c.eras_by_host = vec![("old.example.com".into(), Eras::Legacy)];
+    };
+    let server = Server::with(by_caller, ServeLimits::default()).await;
+    let modern = message("1", "tools/list", "");
+    let legacy = r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#;
+    let local = server.addr.to_string();
+    for (who, host, on_modern, on_legacy, on_get) in [
+        ("old", local.as_str(), 400, 200, 200),
+        ("new", local.as_str(), 200, 400, 405),
+        ("other", local.as_str(), 200, 400, 405),
+        ("old", "old.example.com", 400, 200, 200),
+        ("new", "old.example.com", 200, 400, 405),
+        ("other", "old.example.com", 400, 200, 200),
+    ] {
+        let from = [("Host", Some(host)), ("Authorization", Some(who))];
+        assert_eq!(server.post(&modern, &from).await.status, on_modern, "{who} {host}");
+        let head = [("Host", host), ("Authorization", who)];
+        assert_eq!(server.legacy(legacy, &head).await.status, on_legacy, "{who} {host}");
+        let get =
+            server.bare("GET", &[("Accept", "text/event-stream"), ("Host", host), ("Authorization", who)]);
+        if on_get == 405 {
+            assert_eq!(server.send(&get).await.status, 405, "{who} {host}");
+        }
+    }
+    // Nobody learns of eras before it is known who asks.
+    let get = server.bare("GET", &[("Accept", "text/event-stream")]);
+    assert_eq!(server.send(&get).await.status, 401);
+    assert_eq!(server.send(&server.bare("PUT", &[])).await.status, 405);
 }

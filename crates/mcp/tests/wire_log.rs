@@ -7,9 +7,10 @@ mod common;
 use std::process::Command;
 use std::time::Duration;
 
-use common::{Server, call, legacy, legacy_call, message};
-use mcp::client::{ClientConfig, McpClient};
+use common::{Server, call, legacy, legacy_call, message, raw};
+use mcp::client::{CallOptions, ClientConfig, LegacyClient, McpClient, Question};
 use mcp::server::ServeLimits;
+use mcp::{Raw, Revision};
 use serde_json::{Value, json};
 
 /// Sends one of everything; also run as a process of its own, by the test below.
@@ -30,6 +31,15 @@ async fn one_of_everything() {
     assert_eq!(server.legacy(&batch, &[]).await.json().as_array().unwrap().len(), 2);
     let client = McpClient::new(ClientConfig::new(server.url(), "c", "1")).unwrap();
     client.discover().await.unwrap();
+    client.call_tool_answering("ask", None, CallOptions::default(), roots).await.unwrap();
+    let client =
+        LegacyClient::connect(ClientConfig::new(server.url(), "c", "1"), Revision::V2025_11_25).await;
+    let yes = async |_: Question| Some(raw(r#"{"action":"accept"}"#));
+    client.unwrap().call_tool("ask", None, CallOptions::default(), yes).await.unwrap();
+}
+
+async fn roots(_: Question) -> Option<Raw> {
+    Some(raw(r#"{"roots":[]}"#))
 }
 
 #[test]
@@ -77,6 +87,17 @@ fn everything_sent_is_in_the_log() {
             ["server", "2025-03-26", "tools/call", "result"],
             ["client", "2026-07-28", null, "server/discover"],
             ["server", "2026-07-28", "server/discover", "result"],
+            ["client", "2026-07-28", null, "tools/call"],
+            ["server", "2026-07-28", "tools/call", "result"],
+            ["client", "2026-07-28", null, "tools/call"],
+            ["server", "2026-07-28", "tools/call", "result"],
+            ["client", "2025-11-25", null, "initialize"],
+            ["server", "2025-11-25", "initialize", "result"],
+            ["client", "2025-11-25", null, "notifications/initialized"],
+            ["client", "2025-11-25", null, "tools/call"],
+            ["server", "2025-11-25", null, "elicitation/create"],
+            ["client", "2025-11-25", "elicitation/create", "result"],
+            ["server", "2025-11-25", "tools/call", "result"],
         ])
     );
 }

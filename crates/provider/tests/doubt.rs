@@ -100,8 +100,12 @@ async fn ends(after: impl Fn(&str) -> (Integration, &'static str)) -> (String, u
         unkeyed: Unkeyed::Guard,
         guard_window: Millis::secs(300),
         wait: Millis(10_000),
+        named: None,
+        answers: Vec::new(),
+        lease_of_caller: Millis(0),
     };
-    let creation = Creation { policy: OperationPolicy::default(), intent: Some(intent), arguments: None };
+    let policy = OperationPolicy::default();
+    let creation = Creation { policy, intent: Some(intent), arguments: None, asks: Vec::new() };
     let answer = ledger
         .call::<()>(&call, &move || Ok(creation.clone()), std::future::pending(), |_| {})
         .await
@@ -109,7 +113,7 @@ async fn ends(after: impl Fn(&str) -> (Integration, &'static str)) -> (String, u
     let word = match answer {
         Answer::Result { .. } => "result".to_owned(),
         Answer::Error(e) => e.kind.word().to_owned(),
-        Answer::Gone => "gone".to_owned(),
+        other => format!("{other:?}"),
     };
     let requests = *requests.lock().unwrap();
     (word, requests)

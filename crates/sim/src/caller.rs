@@ -127,7 +127,12 @@ impl Caller {
                         }
                         key = given(e.new_key);
                     }
-                    Kind::Denied | Kind::BadArguments => return,
+                    Kind::Denied
+                    | Kind::BadArguments
+                    | Kind::AnswerConflict
+                    | Kind::ApprovalRequired
+                    | Kind::HandleExpired
+                    | Kind::HandleUnknown => return,
                 },
                 Reply::Lost | Reply::Left => {}
             }
@@ -175,6 +180,9 @@ impl Caller {
             unkeyed: tool.unkeyed,
             guard_window: tool.guard_window,
             wait: Millis(4000),
+            named: None,
+            answers: Vec::new(),
+            lease_of_caller: Millis(0),
         };
         let leaves = lab.hits(&mut self.rng, wish.leaves);
         let patience = if leaves { self.rng.range(0, 2500) } else { 20_000 };
@@ -257,6 +265,7 @@ impl Handler {
             policy: tool.policy.clone(),
             intent: tool.planned.then(|| crate::tool::intent(tool, self.arguments, 0, false)),
             arguments: (!tool.planned).then(|| b"{}".to_vec()),
+            asks: Vec::new(),
         };
         let began = lab.time();
         let create = move || Ok::<_, std::convert::Infallible>(creation.clone());
@@ -264,7 +273,7 @@ impl Handler {
             let _ = (&mut gone).await;
         };
         let Ok(answer) = ledger.call(&self.call, &create, left, |_| {}).await;
-        match answer {
+        match ledger.or_error(&self.call, answer) {
             Answer::Result { operation, result, joined_by, .. } => {
                 self.check_result(&operation, &result, joined_by, began);
                 let nonce = ledger.ack_nonce(&self.call.scope.principal, operation.id);
@@ -282,7 +291,8 @@ impl Handler {
                 self.check_error(&e);
                 let _ = tx.send(Reply::Error(e));
             }
-            Answer::Gone => {}
+            // Said as errors.
+            Answer::Gone | Answer::Running { .. } | Answer::Confirm { .. } | Answer::Input { .. } => {}
         }
     }
 

@@ -6,11 +6,12 @@ use crate::rng::Rng;
 use crate::world::{Home, OUTSIDE, lock};
 use async_trait::async_trait;
 use ledger::Operation;
+use ledger::handle::Handle;
 use ledger::keys::Secret;
 use ledger::memory::MemoryStore;
 use ledger::store::{
-    ApiKey, BlobKind, Committed, Counts, Found, Identity, Query, Session, SessionChange, Store, StoreError,
-    StoreStats, Write,
+    ApiKey, BlobKind, Committed, Counts, Found, Identity, Query, Session, SessionChange, Shelved, Store,
+    StoreError, StoreStats, Write,
 };
 use ledger::words::{Epoch, KeyHash, Millis, OperationId, SlotHash, Time};
 use std::sync::{Arc, Mutex};
@@ -23,7 +24,7 @@ pub(crate) struct SimStore {
     rng: Mutex<Rng>,
     /// Written soon; lost if the replica dies first.
     lazy: Mutex<Vec<Write>>,
-    /// API keys and sessions: no part of what is simulated.
+    /// API keys, sessions, handles and the shelf: no part of what is simulated.
     aside: MemoryStore,
 }
 
@@ -313,6 +314,45 @@ impl Store for SimStore {
     }
     async fn prune_sessions(&self, unused_since: Time, limit: usize) -> Result<usize, StoreError> {
         self.aside.prune_sessions(unused_since, limit).await
+    }
+    async fn handle(
+        &self,
+        id_hash: &[u8; 32],
+        principal: &str,
+        now: Time,
+    ) -> Result<Option<Handle>, StoreError> {
+        self.aside.handle(id_hash, principal, now).await
+    }
+    async fn handles(
+        &self,
+        principal: &str,
+        kind: Option<&str>,
+        after: Option<[u8; 32]>,
+        limit: usize,
+        now: Time,
+    ) -> Result<Vec<Handle>, StoreError> {
+        self.aside.handles(principal, kind, after, limit, now).await
+    }
+    async fn touch_handle(&self, id_hash: &[u8; 32], principal: &str, at: Time) -> Result<(), StoreError> {
+        self.aside.touch_handle(id_hash, principal, at).await
+    }
+    async fn prune_handles(&self, now: Time, limit: usize) -> Result<usize, StoreError> {
+        self.aside.prune_handles(now, limit).await
+    }
+    async fn shelved(&self, name: &str) -> Result<Option<Shelved>, StoreError> {
+        self.aside.shelved(name).await
+    }
+    async fn shelve(
+        &self,
+        name: &str,
+        expected: u64,
+        data: Vec<u8>,
+        until: Option<Time>,
+    ) -> Result<bool, StoreError> {
+        self.aside.shelve(name, expected, data, until).await
+    }
+    async fn prune_shelf(&self, now: Time, limit: usize) -> Result<usize, StoreError> {
+        self.aside.prune_shelf(now, limit).await
     }
     fn stats(&self) -> StoreStats {
         StoreStats::default()

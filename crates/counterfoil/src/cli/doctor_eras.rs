@@ -28,6 +28,9 @@ pub(super) fn served(server: &Server, report: &mut Report) {
             report.good("eras", format!("under {host} {} served", eras(*of_host)));
         }
     }
+    for (principal, its) in &server.eras_by_principal {
+        report.good("eras", format!("to {principal} {} served, under any name", eras(*its)));
+    }
 }
 
 fn eras(eras: Eras) -> &'static str {
@@ -52,7 +55,8 @@ pub(super) fn sessions(server: &Server, asking: &[&str], report: &mut Report) {
     let what = format!(
         "legacy_sessions = {word:?}: a legacy client can be asked back in a session only, and {why}; it is refused {tools}"
     );
-    let modern = server.eras.modern() || server.eras_by_host.iter().any(|(_, e)| e.modern());
+    let mut some = server.eras_by_host.iter().chain(&server.eras_by_principal);
+    let modern = server.eras.modern() || some.any(|(_, e)| e.modern());
     let mend = "set legacy_sessions = \"auto\" in [server]";
     if modern {
         report.warn("sessions", what, mend);

@@ -1,7 +1,7 @@
 //! `[server]`: which eras of the protocol are served, under which names, and the sessions of the older one.
 
 use super::node::Reader;
-use super::{LegacySessions, values};
+use super::{Auth, LegacySessions, values};
 use gateway::sessions::SESSION_IDLE;
 use ledger::Millis;
 use mcp::Eras;
@@ -14,6 +14,7 @@ const IDLE: [Millis; 2] = [Millis::secs(300), Millis::secs(30 * 86_400)];
 pub(super) struct Spoken {
     pub eras: Eras,
     pub by_host: Vec<(String, Eras)>,
+    pub by_principal: Vec<(String, Eras)>,
     pub sessions: LegacySessions,
     pub idle: Millis,
 }
@@ -39,18 +40,19 @@ fn without_port(host: &str) -> &str {
 }
 
 /// Reads them. `allowed` are the `Host` names beyond loopback that are let in, with or without ports.
-pub(super) fn read(section: &Reader<'_>, allowed: &[String]) -> Spoken {
+pub(super) fn read(section: &Reader<'_>, allowed: &[String], auth: Auth) -> Spoken {
     let eras = section.parsed("eras", era).map_or(Eras::Both, |(e, _)| e);
     let by_host = by_host(section, allowed);
+    let by_principal = by_principal(section, auth);
     let sessions = section.parsed("legacy_sessions", sessions).map_or(LegacySessions::Auto, |(s, _)| s);
     let [least, most] = IDLE;
     let idle = section.parsed("legacy_session_idle", |t| values::duration(t, least, most));
-    if !eras.legacy() && by_host.iter().all(|(_, e)| !e.legacy()) {
+    if !eras.legacy() && by_host.iter().chain(&by_principal).all(|(_, e)| !e.legacy()) {
         for key in ["legacy_sessions", "legacy_session_idle"] {
             if !section.lacks(key) {
                 section.faults.add(
                     &section.place(key),
-                    format!("{key} has no use where only the modern era is served; take it out, or let eras or eras_by_host include \"legacy\""),
+                    format!("{key} has no use where only the modern era is served; take it out, or let eras, eras_by_host or eras_by_principal include \"legacy\""),
                 );
             }
         }
@@ -62,7 +64,7 @@ pub(super) fn read(section: &Reader<'_>, allowed: &[String]) -> Spoken {
             "legacy_session_idle has no use where legacy_sessions keeps none here; take it out, or set legacy_sessions = \"auto\"",
         );
     }
-    Spoken { eras, by_host, sessions, idle: idle.map_or(SESSION_IDLE, |(d, _)| d) }
+    Spoken { eras, by_host, by_principal, sessions, idle: idle.map_or(SESSION_IDLE, |(d, _)| d) }
 }
 
 fn by_host(section: &Reader<'_>, allowed: &[String]) -> Vec<(String, Eras)> {
@@ -96,6 +98,26 @@ fn by_host(section: &Reader<'_>, allowed: &[String]) -> Vec<(String, Eras)> {
             Ok(eras) => out.push((host, eras)),
             Err(why) => section.faults.add(&pair.value_at, format!("eras_by_host: {why}")),
         }
+    }
+    out
+}
+
+fn by_principal(section: &Reader<'_>, auth: Auth) -> Vec<(String, Eras)> {
+    let mut out: Vec<(String, Eras)> = Vec::new();
+    for pair in section.pairs("eras_by_principal") {
+        if pair.key.is_empty() {
+            section.faults.add(&pair.key_at, "eras_by_principal: a principal has a name; write it");
+        }
+        match era(&pair.value) {
+            Ok(eras) => out.push((pair.key, eras)),
+            Err(why) => section.faults.add(&pair.value_at, format!("eras_by_principal: {why}")),
+        }
+    }
+    if !out.is_empty() && auth == Auth::None {
+        section.faults.add(
+            &section.place("eras_by_principal"),
+            "eras_by_principal has no use without authentication: every caller is the same principal; set mode = \"api-key\" in [auth], or take it out",
+        );
     }
     out
 }

@@ -89,6 +89,8 @@ pub struct Server {
     pub eras: Eras,
     /// Which eras are served under certain `Host` names (lower case, without port) instead of `eras`.
     pub eras_by_host: Vec<(String, Eras)>,
+    /// Which eras certain principals are served instead, over HTTP and under any name.
+    pub eras_by_principal: Vec<(String, Eras)>,
     /// When a legacy client gets a session.
     pub legacy_sessions: LegacySessions,
     /// How long a session may go unused until it ends.
@@ -103,7 +105,8 @@ impl Server {
     /// Whether a legacy client is served under any name.
     #[must_use]
     pub fn serves_legacy(&self) -> bool {
-        self.eras.legacy() || self.eras_by_host.iter().any(|(_, eras)| eras.legacy())
+        let some = self.eras_by_host.iter().chain(&self.eras_by_principal);
+        self.eras.legacy() || some.into_iter().any(|(_, eras)| eras.legacy())
     }
 }
 
@@ -155,6 +158,7 @@ impl Config {
                 max_body: 4 << 20,
                 eras: Eras::Both,
                 eras_by_host: Vec::new(),
+                eras_by_principal: Vec::new(),
                 legacy_sessions: LegacySessions::Auto,
                 legacy_session_idle: gateway::sessions::SESSION_IDLE,
                 shutdown_delay: Millis(0),

@@ -116,7 +116,7 @@ fn server(section: &Reader<'_>, auth: Auth, replicated: bool) -> (Server, Mode) 
     let public_url = section.parsed("public_url", values::public_url).map(|(u, _)| u);
     let mut seen = allowed_hosts.clone();
     seen.extend(public_url.as_ref().and_then(|u| u.host_str()).map(str::to_owned));
-    let spoken = eras::read(section, &seen);
+    let spoken = eras::read(section, &seen, auth);
     let span =
         |key, least, most| section.parsed(key, move |t| values::duration(t, least, most)).map(|(d, _)| d);
     let shutdown_delay = span("shutdown_delay", Millis(0), Millis::secs(300));
@@ -131,6 +131,7 @@ fn server(section: &Reader<'_>, auth: Auth, replicated: bool) -> (Server, Mode) 
         max_body: max_body.map_or(4 << 20, |(b, _)| b),
         eras: spoken.eras,
         eras_by_host: spoken.by_host,
+        eras_by_principal: spoken.by_principal,
         legacy_sessions: spoken.sessions,
         legacy_session_idle: spoken.idle,
         shutdown_delay: shutdown_delay.unwrap_or(if replicated { SHUTDOWN_DELAY } else { Millis(0) }),

@@ -96,7 +96,7 @@ pub(crate) fn catalog(
     let lists = ListSettings {
         ttl: config.lists_ttl,
         public: config.auth == crate::config::Auth::None,
-        server_info: gateway::service::server_info(&config.server.name, env!("CARGO_PKG_VERSION")),
+        server_info: gateway::service::server_info(&config.server.name, super::replicas::version()),
     };
     let offer = Offer {
         tools,

@@ -159,8 +159,9 @@ impl Core {
             settings,
             metrics,
             changes: native.changes(),
+            keeper: None,
         });
-        let api_keys = Arc::new(ApiKeys::new(store));
+        let api_keys = Arc::new(ApiKeys::new(store).with_eras(config.server.eras_by_principal.clone()));
         let operator = gateway::operator::router(&gateway, api_keys.clone())
             .merge(origins.router())
             .merge(replicas::router(&opened))
@@ -285,6 +286,10 @@ impl Core {
             ("[server] max_body", old.server.max_body != new.server.max_body),
             ("[server] eras", old.server.eras != new.server.eras),
             ("[server] eras_by_host", old.server.eras_by_host != new.server.eras_by_host),
+            (
+                "[server] eras_by_principal",
+                old.server.eras_by_principal != new.server.eras_by_principal,
+            ),
             ("[server] legacy_sessions", old.server.legacy_sessions != new.server.legacy_sessions),
             (
                 "[server] legacy_session_idle",
@@ -357,7 +362,7 @@ impl Drop for Core {
 fn settings(config: &Config) -> GatewaySettings {
     GatewaySettings {
         name: config.server.name.clone(),
-        version: env!("CARGO_PKG_VERSION").into(),
+        version: replicas::version().into(),
         mode: config.mode.as_str().into(),
         instructions: Some(
             "Calls that change something run once. After a lost or unclear answer repeat the same call with the same arguments, or ask operation_status; never invent an idempotency_key.".into(),

@@ -25,6 +25,21 @@ const LOOK: Duration = Duration::from_secs(5);
 /// Clocks that are further apart than this are warned of: logs don't line up, and certificates may seem out of date.
 const SKEW: Millis = Millis::secs(2);
 
+/// This program's version.
+#[cfg(not(feature = "failpoints"))]
+pub(crate) fn version() -> &'static str {
+    env!("CARGO_PKG_VERSION")
+}
+
+/// This program's version, or what it plays.
+#[cfg(feature = "failpoints")]
+pub(crate) fn version() -> &'static str {
+    match ledger_postgres::newer::word() {
+        Some(_) => concat!(env!("CARGO_PKG_VERSION"), "+newer"),
+        None => env!("CARGO_PKG_VERSION"),
+    }
+}
+
 /// A hash of everything that has to be the same on every replica.
 pub(crate) fn fingerprint(gateway: &Gateway, config: &Config) -> String {
     let mut hash = Sha256::new();
@@ -33,14 +48,18 @@ pub(crate) fn fingerprint(gateway: &Gateway, config: &Config) -> String {
         hash.update(text);
     };
     let server = &config.server;
-    let mut hosts = server.eras_by_host.clone();
-    hosts.sort_unstable_by(|a, b| a.0.cmp(&b.0));
-    part(env!("CARGO_PKG_VERSION"));
+    let sorted = |mut eras: Vec<(String, mcp::Eras)>| {
+        eras.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+        eras
+    };
+    let hosts = sorted(server.eras_by_host.clone());
+    let principals = sorted(server.eras_by_principal.clone());
+    part(version());
     part(&server.name);
     part(config.mode.as_str());
     part(config.auth.word());
     part(&server.path);
-    part(&format!("{} {:?} {hosts:?}", server.max_body, server.eras));
+    part(&format!("{} {:?} {hosts:?} {principals:?}", server.max_body, server.eras));
     part(&format!("{:?} {}", server.legacy_sessions, server.legacy_session_idle.0));
     part(&format!("{} {} {}", config.lists_ttl.0, config.ledger.lease.0, config.ledger.retention.0));
     // What clients see, and how their calls are treated.
@@ -65,7 +84,7 @@ fn hex(bytes: &[u8]) -> String {
 pub(crate) fn description(gateway: &Gateway, config: &Config, listen: &str) -> Description {
     Description {
         server_name: config.server.name.clone(),
-        version: env!("CARGO_PKG_VERSION").into(),
+        version: version().into(),
         fingerprint: fingerprint(gateway, config),
         listen: listen.into(),
     }
@@ -154,6 +173,10 @@ pub(crate) async fn watch(store: Arc<PgStore>, gateway: Gateway) {
     let mut said = Vec::new();
     loop {
         look.tick().await;
+        #[cfg(feature = "failpoints")]
+        if ledger_postgres::newer::word().is_some() {
+            store.bus().tell(ledger::bus::Note { topic: "newer".into(), body: "{}".into() });
+        }
         // While the database is away nothing is known, and that is told elsewhere.
         let Ok(replicas) = store.replicas().await else { continue };
         let found = drift(&replicas);
@@ -203,6 +226,7 @@ fn replica(r: &Replica) -> Value {
         "serves": !r.fingerprint.is_empty(),
         "serverName": r.server_name,
         "version": r.version,
+        "schema": r.schema,
         "fingerprint": r.fingerprint,
         "listen": r.listen,
         "startedAt": gateway::view::rfc3339(r.started_at),
@@ -233,6 +257,7 @@ mod tests {
             instance: format!("cf-{n}"),
             server_name: "shop".into(),
             version: "1".into(),
+            schema: 1,
             fingerprint: "aaaaaaaaaaaa".into(),
             listen: String::new(),
             started_at: Time(0),

@@ -3,6 +3,7 @@
 
 #![allow(dead_code)]
 
+pub mod handles;
 pub mod sessions;
 
 use ledger::decide::{Fence, Opening, Outcome, open};
@@ -30,14 +31,21 @@ pub struct Made {
 macro_rules! suite {
     ($name:ident, $factory:expr) => {
         mod $name {
-            $crate::suite!(@ $factory; creations updates keys slots lazy attention orphans lists pruning payloads counts api_keys);
+            $crate::suite!(@ $factory; creations updates keys slots lazy attention at_rest orphans lists pruning payloads counts api_keys);
             $crate::suite!(# $factory; sessions session_changes session_bounds session_races session_pruning session_restart session_count);
+            $crate::suite!(~ $factory; handles handle_conflicts handle_expiry handle_limits handle_lists handle_pruning shelf shelf_bounds shelf_races);
         }
     };
     (# $factory:expr; $($case:ident)*) => {
         $(#[tokio::test]
         async fn $case() {
             $crate::contract::sessions::$case($factory()).await;
+        })*
+    };
+    (~ $factory:expr; $($case:ident)*) => {
+        $(#[tokio::test]
+        async fn $case() {
+            $crate::contract::handles::$case($factory()).await;
         })*
     };
     (@ $factory:expr; $($case:ident)*) => {
@@ -103,6 +111,7 @@ pub fn opening_at(
         epoch,
         intent: Some((intent, effect)),
         arguments: Some(b"{}".to_vec()),
+        asks: Vec::new(),
     };
     let t = open(o, now);
     (t.next, t.blobs)
@@ -115,7 +124,7 @@ pub fn fence(op: &Operation) -> Fence {
 /// What `event` makes of `op`, as a write.
 pub fn step(op: &Operation, event: Event, now: Time, stamp: u64) -> Option<(Operation, Write)> {
     let t = decide(op, event, now).ok()?;
-    let write = Write::Update { operation: Box::new(t.next.clone()), stamp, blobs: t.blobs };
+    let write = Write::Update { operation: Box::new(t.next.clone()), stamp, blobs: t.blobs, handles: vec![] };
     Some((t.next, write))
 }
 
@@ -312,6 +321,37 @@ pub async fn attention(s: &dyn Store) {
     );
 }
 
+pub async fn at_rest(s: &dyn Store) {
+    assert!(s.due_at_rest(T0.plus(Millis(1 << 40)), 10).await.unwrap().is_empty());
+    for n in 1..=20 {
+        create(s, &opening(id(n), None, u32::try_from(n).unwrap(), s.epoch()), SlotWrite::Set).await;
+    }
+    let grace = ledger::store::Attention::default().grace;
+    // Results that wait for their streams: their time comes after that of what runs.
+    for (n, later) in [(51, 3), (50, 3), (52, 1)] {
+        completed(s, n, None, T0.plus(Millis(later))).await;
+    }
+    let at = |ms| T0.plus(grace).plus(Millis(ms));
+    assert!(s.due_at_rest(at(0), 10).await.unwrap().is_empty(), "what runs is left out");
+    assert_eq!(s.due(at(3), 100).await.unwrap().len(), 23);
+    assert_eq!(ids(&s.due_at_rest(at(1), 10).await.unwrap()), [id(52)], "a moment that has come counts");
+    assert_eq!(
+        ids(&s.due_at_rest(at(3), 10).await.unwrap()),
+        [id(52), id(50), id(51)],
+        "earliest first, then by id, however much runs before them"
+    );
+    assert_eq!(ids(&s.due_at_rest(at(3), 2).await.unwrap()), [id(52), id(50)]);
+    // What waits to be claimed is running, whoever owns it.
+    let op = get(s, id(1)).await;
+    let (_, w) = step(&op, Event::Rest { fence: fence(&op), until: T0 }, T0, 1).unwrap();
+    s.write(w).await.unwrap();
+    assert_eq!(ids(&s.due_at_rest(at(3), 10).await.unwrap()), [id(52), id(50), id(51)]);
+    let op = get(s, id(52)).await;
+    let (_, w) = step(&op, Event::Deliver(DeliveryState::Written), T0, 1).unwrap();
+    s.write(w).await.unwrap();
+    assert_eq!(ids(&s.due_at_rest(at(3), 10).await.unwrap()), [id(50), id(51)]);
+}
+
 pub async fn orphans(s: &dyn Store) {
     let dead = Epoch(s.epoch().0 + 1_000_000);
     for n in [5, 2, 4, 1] {
@@ -343,7 +383,7 @@ pub async fn orphans(s: &dyn Store) {
     let mut op = get(s, id(6)).await;
     op.version += 1;
     op.caller.epoch = dead;
-    s.write(Write::Update { operation: Box::new(op), stamp: 1, blobs: vec![] }).await.unwrap();
+    s.write(Write::Update { operation: Box::new(op), stamp: 1, blobs: vec![], handles: vec![] }).await.unwrap();
     assert_eq!(
         ids(&s.orphans(None, 10).await.unwrap()),
         [id(2), id(5), id(6)],
@@ -462,7 +502,7 @@ pub async fn payloads(s: &dyn Store) {
         Blob { kind: BlobKind::Intent(1), data: vec![0; 300_000] },
     ];
     assert_eq!(
-        s.write(Write::Update { operation: Box::new(next), stamp: u64::MAX, blobs }).await.unwrap(),
+        s.write(Write::Update { operation: Box::new(next), stamp: u64::MAX, blobs, handles: vec![] }).await.unwrap(),
         Committed::Done
     );
     assert_eq!(s.blob(id(1), BlobKind::Result).await.unwrap().unwrap(), b"result");

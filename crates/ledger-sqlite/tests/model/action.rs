@@ -3,6 +3,8 @@
 use crate::contract::key;
 use ledger::decide::{Fence, Finding, Opening, Outcome, Verdict, open};
 use ledger::executor::Receipt;
+use ledger::handle::{Handle, HandleChange};
+use ledger::input::{Ask, InputKind};
 use ledger::store::SessionChange;
 use ledger::words::{EffectKey, Epoch, Millis, OperationId, Scope, Time};
 use ledger::{
@@ -15,6 +17,7 @@ pub const KEYS: u8 = 4;
 pub const WHO: [&str; 2] = ["alice", "bob"];
 pub const ARGUMENTS: u32 = 3;
 pub const SESSIONS: u8 = 4;
+pub const HANDLES: u8 = 4;
 
 const WAYS: [Way; 7] =
     [Way::Key, Way::Unique, Way::Local, Way::Natural, Way::Lookup, Way::Confirm, Way::None];
@@ -28,6 +31,8 @@ pub struct New {
     pub way: usize,
     /// It has exactly one effect, which is known at its opening.
     pub single: bool,
+    /// It begins with a question.
+    pub asks: bool,
     /// A boot that is no longer there opened it.
     pub dead: bool,
 }
@@ -70,6 +75,8 @@ pub enum Action {
         behind: usize,
         how: How,
         more: bool,
+        /// A change of a handle that goes with it.
+        handle: Option<u8>,
     },
     Later(i64),
     Prune {
@@ -92,6 +99,18 @@ pub enum Action {
         change: u8,
     },
     EndSession(u8),
+    TouchHandle {
+        n: u8,
+        who: usize,
+    },
+    PruneHandles,
+    Shelve {
+        n: u8,
+        /// It knows what is there.
+        apt: bool,
+        until: u8,
+    },
+    PruneShelf,
     PruneSessions {
         since: i64,
         limit: usize,
@@ -109,15 +128,16 @@ pub fn action() -> impl Strategy<Value = Action> {
     ];
     let new = (
         (0..IDS, 0..WHO.len(), prop::option::of(0..KEYS), 0..ARGUMENTS),
-        (0..WAYS.len(), prop::bool::weighted(0.7), prop::bool::weighted(0.15)),
+        (0..WAYS.len(), prop::bool::weighted(0.7), prop::bool::weighted(0.15), prop::bool::weighted(0.25)),
     )
-        .prop_map(|((id, who, key, arguments), (way, single, dead))| New {
+        .prop_map(|((id, who, key, arguments), (way, single, dead, asks))| New {
             id,
             who,
             key,
             arguments,
             way,
             single,
+            asks,
             dead,
         });
     let how = prop_oneof![
@@ -129,9 +149,9 @@ pub fn action() -> impl Strategy<Value = Action> {
     let behind = prop_oneof![9 => Just(0_usize), 1 => 1..4_usize];
     let step = (
         (0..IDS, 0..EVENTS, prop::bool::weighted(0.7), any::<u8>(), prop::bool::weighted(0.08)),
-        (behind, how, prop::bool::weighted(0.05)),
+        (behind, how, prop::bool::weighted(0.05), prop::option::weighted(0.15, any::<u8>())),
     )
-        .prop_map(|((id, event, apt, of, zombie), (behind, how, more))| Action::Step {
+        .prop_map(|((id, event, apt, of, zombie), (behind, how, more, handle))| Action::Step {
             id,
             event,
             apt,
@@ -140,6 +160,7 @@ pub fn action() -> impl Strategy<Value = Action> {
             behind,
             how,
             more,
+            handle,
         });
     prop_oneof![
         14 => (new, slot, prop::bool::weighted(0.2)).prop_map(|(new, slot, again)| Action::Create { new, slot, again }),
@@ -152,6 +173,11 @@ pub fn action() -> impl Strategy<Value = Action> {
         1 => (0..SESSIONS, 0..WHO.len(), prop::collection::vec(0..5_u8, 0..4), 0..100_i64)
             .prop_map(|(n, who, subscriptions, used)| Action::OpenSession { n, who, subscriptions, used }),
         2 => (0..SESSIONS, any::<u8>()).prop_map(|(n, change)| Action::ChangeSession { n, change }),
+        1 => (0..HANDLES, 0..WHO.len()).prop_map(|(n, who)| Action::TouchHandle { n, who }),
+        1 => Just(Action::PruneHandles),
+        2 => (0..3_u8, prop::bool::weighted(0.7), 0..3_u8)
+            .prop_map(|(n, apt, until)| Action::Shelve { n, apt, until }),
+        1 => Just(Action::PruneShelf),
         1 => (0..SESSIONS).prop_map(Action::EndSession),
         1 => (0..110_i64, 0..3_usize).prop_map(|(since, limit)| Action::PruneSessions { since, limit }),
     ]
@@ -192,11 +218,43 @@ pub fn opening(
     let key = n.key.map(|k| key(&format!("k{k}")));
     let arguments = Some(format!("arguments {}", n.arguments).into_bytes());
     let epoch = if n.dead { Epoch(1_000_000) } else { epoch };
-    let t = open(Opening { id, scope, key, fingerprint, policy, epoch, intent, arguments }, now);
+    let asks = if n.asks { vec![ask("q0")] } else { Vec::new() };
+    let t = open(Opening { id, scope, key, fingerprint, policy, epoch, intent, arguments, asks }, now);
     (t.next, t.blobs)
 }
 
-pub const EVENTS: u8 = 36;
+fn ask(key: &str) -> Ask {
+    let kind = if key == "q0" { InputKind::Approval } else { InputKind::Client };
+    Ask { key: key.into(), kind, request: format!("what of {key}?").into_bytes() }
+}
+
+pub fn handle_hash(n: u8) -> [u8; 32] {
+    [n; 32]
+}
+
+/// A change of a handle; `version` is what it has, if it is there.
+pub fn handle_change(n: u8, version: Option<u64>, now: Time) -> HandleChange {
+    let id_hash = handle_hash(n % HANDLES);
+    let principal = WHO[usize::from(n / 4 % 2)].into();
+    let known = if n & 64 == 0 { version.unwrap_or(1) } else { 7 };
+    match n / 8 % 4 {
+        0 | 1 => HandleChange::Create(Handle {
+            id_hash,
+            principal,
+            kind: ["a", "b"][usize::from(n / 128)].into(),
+            value: vec![n; usize::from(n)],
+            version: 1,
+            created_at: now,
+            used_at: now,
+            idle: Millis(4_000),
+            absolute: Millis(70_000),
+        }),
+        2 => HandleChange::Update { id_hash, principal, expected: known, value: vec![n; 3], at: now },
+        _ => HandleChange::Destroy { id_hash, principal, expected: (n & 128 == 0).then_some(known), at: now },
+    }
+}
+
+pub const EVENTS: u8 = 44;
 
 /// The `n`-th event for this record, and its name.
 pub fn event(n: u8, of: u8, zombie: bool, op: &Operation, epoch: Epoch, now: Time) -> (&'static str, Event) {
@@ -218,7 +276,25 @@ pub fn event(n: u8, of: u8, zombie: bool, op: &Operation, epoch: Epoch, now: Tim
         is_error,
         caller_gone,
     };
+    let keys = ["q0", "q1", "q2"];
+    let answers = |n: usize, text: &str| {
+        let all = keys.iter().take(n).map(|k| ((*k).to_owned(), format!("{text} to {k}").into_bytes()));
+        // What waits for its yes is what the record opened with.
+        let planned = op.planned.map(|_| intent(op.id, "a", WAYS[usize::from(of) % WAYS.len()], "intent"));
+        let planned = planned.map(|i| Box::new((i, effect_key(&op.scope, op.id, &op.fingerprint, "a"))));
+        Event::Answer { by: "person".into(), answers: all.collect(), epoch, by_call: of > 100, intent: planned }
+    };
     match n {
+        36 => ("require", Event::Require { fence, asks: vec![ask("q1"), ask("q2")] }),
+        37 => ("require again", Event::Require { fence, asks: vec![ask("q0")] }),
+        38 => ("answer one", answers(1, "yes")),
+        39 | 40 => ("answer all", answers(3, "yes")),
+        41 => ("answer otherwise", answers(2, "no")),
+        42 => ("hand out", Event::HandOut { ttl: (of > 100).then_some(Millis(i64::from(of) * 10_000)) }),
+        43 => {
+            let (i, key) = (intent(op.id, "l", Way::Local, "step"), effect_key(&op.scope, op.id, &op.fingerprint, "l"));
+            ("local", Event::Local { fence, intent: Box::new(i), key, receipt: receipt() })
+        }
         0 => ("claim", Event::Claim { epoch, by_call: false, owner_dead: false }),
         1 => ("claim by a call", Event::Claim { epoch, by_call: true, owner_dead: false }),
         2 | 35 => ("claim from the dead", Event::Claim { epoch, by_call: false, owner_dead: true }),

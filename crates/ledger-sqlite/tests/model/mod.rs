@@ -1,9 +1,10 @@
 //! The contract of [`Store`](ledger::store::Store) as a pure model: what any store answers, and what is in it, after
 //! any sequence of requests. No store's code is in it.
 
+use ledger::handle::{Handle, HandleChange};
 use ledger::operation::Operation;
 use ledger::store::{
-    ApiKey, Attention, Blob, BlobKind, Committed, Counts, Query, Session, SessionChange, SlotWrite,
+    ApiKey, Attention, Blob, BlobKind, Committed, Counts, Query, Session, SessionChange, Shelved, SlotWrite,
     Tombstone, Write, key_hash_of, slot_hash_of,
 };
 use ledger::words::{Epoch, KeyHash, Millis, OperationId, SlotHash, Time};
@@ -24,6 +25,8 @@ pub struct Model {
     slots: BTreeMap<[u8; 16], OperationId>,
     pub api_keys: BTreeMap<String, ApiKey>,
     pub sessions: BTreeMap<String, Session>,
+    pub handles: BTreeMap<[u8; 32], Handle>,
+    pub shelf: BTreeMap<String, Shelved>,
 }
 
 /// What a look-up finds.
@@ -46,7 +49,9 @@ impl Model {
     pub fn write(&mut self, write: &Write) -> Committed {
         match write {
             Write::Create { operation, slot, blobs } => self.create(operation, *slot, blobs),
-            Write::Update { operation, stamp, blobs } => self.update(operation, *stamp, blobs),
+            Write::Update { operation, stamp, blobs, handles } => {
+                self.update(operation, *stamp, blobs, handles)
+            }
         }
     }
 
@@ -70,16 +75,23 @@ impl Model {
         Committed::Done
     }
 
-    fn update(&mut self, op: &Operation, stamp: u64, blobs: &[Blob]) -> Committed {
-        let Some(row) = self.rows.get_mut(&op.id) else { return Committed::Stale };
+    fn update(&mut self, op: &Operation, stamp: u64, blobs: &[Blob], handles: &[HandleChange]) -> Committed {
+        let Some(row) = self.rows.get(&op.id) else { return Committed::Stale };
         if (row.op.version, row.stamp) == (op.version, Some(stamp)) {
             return Committed::Done;
         }
         if row.op.version + 1 != op.version {
             return Committed::Stale;
         }
-        (row.op, row.stamp) = (op.clone(), Some(stamp));
-        row.add(blobs);
+        let mut changed = self.handles.clone();
+        if !handles.iter().all(|c| change_handle(&mut changed, c)) {
+            return Committed::HandleMoved;
+        }
+        self.handles = changed;
+        if let Some(row) = self.rows.get_mut(&op.id) {
+            (row.op, row.stamp) = (op.clone(), Some(stamp));
+            row.add(blobs);
+        }
         Committed::Done
     }
 
@@ -185,6 +197,36 @@ impl Model {
         Some(session.clone())
     }
 
+    pub fn handle(&self, id_hash: &[u8; 32], principal: &str, now: Time) -> Option<&Handle> {
+        self.handles.get(id_hash).filter(|h| *h.principal == *principal && h.expires_at() > now)
+    }
+
+    pub fn touch_handle(&mut self, id_hash: &[u8; 32], principal: &str, at: Time) {
+        if self.handle(id_hash, principal, at).is_some() {
+            self.handles.entry(*id_hash).and_modify(|h| h.used_at = h.used_at.max(at));
+        }
+    }
+
+    pub fn prune_handles(&mut self, now: Time) -> usize {
+        let before = self.handles.len();
+        self.handles.retain(|_, h| h.expires_at() > now);
+        before - self.handles.len()
+    }
+
+    /// What is there and not gone. What is ever put there is gone by `T0` already, or is not gone before the end of time.
+    pub fn shelved(&self, name: &str) -> Option<&Shelved> {
+        self.shelf.get(name).filter(|s| s.until.is_none_or(|u| u > crate::contract::T0))
+    }
+
+    pub fn shelve(&mut self, name: &str, expected: u64, data: &[u8], until: Option<Time>) -> bool {
+        let fits = self.shelved(name).map_or(0, |s| s.version) == expected;
+        if fits {
+            let version = self.shelf.get(name).map_or(1, |s| s.version + 1);
+            self.shelf.insert(name.into(), Shelved { version, data: data.to_vec(), until });
+        }
+        fits
+    }
+
     pub fn prune_sessions(&mut self, unused_since: Time, limit: usize) -> usize {
         let mut old: Vec<_> = self
             .sessions
@@ -198,5 +240,35 @@ impl Model {
             self.sessions.remove(id);
         });
         old.len()
+    }
+}
+
+/// Makes one change of a handle, if it may be made.
+fn change_handle(all: &mut BTreeMap<[u8; 32], Handle>, change: &HandleChange) -> bool {
+    let there = |all: &BTreeMap<[u8; 32], Handle>, version: Option<u64>| {
+        all.get(change.id_hash()).is_some_and(|h| {
+            h.principal == *change.principal()
+                && h.expires_at() > change.at()
+                && version.is_none_or(|v| v == h.version)
+        })
+    };
+    match change {
+        HandleChange::Create(h) => {
+            !all.contains_key(&h.id_hash) && all.insert(h.id_hash, h.clone()).is_none()
+        }
+        HandleChange::Update { id_hash, expected, value, at, .. } => {
+            let fits = there(all, Some(*expected));
+            if fits {
+                all.entry(*id_hash).and_modify(|h| {
+                    h.version += 1;
+                    h.value.clone_from(value);
+                    h.used_at = h.used_at.max(*at);
+                });
+            }
+            fits
+        }
+        HandleChange::Destroy { id_hash, expected, .. } => {
+            there(all, *expected) && all.remove(id_hash).is_some()
+        }
     }
 }

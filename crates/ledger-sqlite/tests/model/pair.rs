@@ -1,7 +1,8 @@
 //! A store and the model side by side: the same random sequences, until nothing new is seen.
 
 use crate::action::{
-    ARGUMENTS, Action, EVENTS, How, IDS, KEYS, SESSIONS, Slot, WHO, action, event, opening, scope,
+    ARGUMENTS, Action, EVENTS, HANDLES, How, IDS, KEYS, SESSIONS, Slot, WHO, action, event, handle_change,
+    handle_hash, opening, scope,
 };
 use crate::contract::{T0, fingerprint, id, key};
 use crate::model::{Model, Place};
@@ -47,7 +48,7 @@ struct Pair<'a> {
     seen: &'a Mutex<Seen>,
 }
 
-const KINDS: [BlobKind; 7] = [
+const KINDS: [BlobKind; 12] = [
     BlobKind::Arguments,
     BlobKind::Intent(0),
     BlobKind::Intent(1),
@@ -55,6 +56,11 @@ const KINDS: [BlobKind; 7] = [
     BlobKind::Receipt(1),
     BlobKind::Receipt(7),
     BlobKind::Result,
+    BlobKind::Request(0),
+    BlobKind::Request(1),
+    BlobKind::Answer(0),
+    BlobKind::Answer(1),
+    BlobKind::Planned,
 ];
 
 impl Pair<'_> {
@@ -110,7 +116,7 @@ impl Pair<'_> {
                     self.write("create again", &write).await;
                 }
             }
-            Action::Step { id: n, event: e, apt, of, zombie, behind, how, more } => {
+            Action::Step { id: n, event: e, apt, of, zombie, behind, how, more, handle } => {
                 let n = self.id(n);
                 let Some(past) = self.past.get(&n) else { return };
                 let op = past[past.len().saturating_sub(1 + behind)].clone();
@@ -136,7 +142,17 @@ impl Pair<'_> {
                     blobs.push(Blob { kind: BlobKind::Receipt(7), data: vec![of; usize::from(of) * 40] });
                 }
                 self.stamps += 1;
-                let write = Write::Update { operation: Box::new(t.next.clone()), stamp: self.stamps, blobs };
+                // A lazy write changes no handles.
+                let handle = handle.filter(|_| how != How::Lazily).map(|h| {
+                    let version = self.model.handles.get(&handle_hash(h % HANDLES)).map(|h| h.version);
+                    handle_change(h, version, self.now)
+                });
+                let write = Write::Update {
+                    operation: Box::new(t.next.clone()),
+                    stamp: self.stamps,
+                    blobs,
+                    handles: handle.into_iter().collect(),
+                };
                 let made = if how == How::Lazily {
                     let expected = self.model.write(&write);
                     self.store().write_lazily(write.clone());
@@ -153,8 +169,8 @@ impl Pair<'_> {
                     (How::Twice, write) => {
                         self.write("update again", &write).await;
                     }
-                    (How::Rival, Write::Update { operation, stamp, blobs }) => {
-                        let rival = Write::Update { operation, stamp: stamp + 1_000_000, blobs };
+                    (How::Rival, Write::Update { operation, stamp, blobs, handles }) => {
+                        let rival = Write::Update { operation, stamp: stamp + 1_000_000, blobs, handles };
                         self.write("update by a rival", &rival).await;
                     }
                     _ => {}
@@ -241,6 +257,31 @@ impl Pair<'_> {
                 assert_eq!(ended, self.model.sessions.remove(&id).is_some());
                 self.saw(format!("end a session: {ended}"));
             }
+            Action::TouchHandle { n, who } => {
+                self.store().touch_handle(&handle_hash(n), WHO[who], self.now).await.unwrap();
+                self.model.touch_handle(&handle_hash(n), WHO[who], self.now);
+            }
+            Action::PruneHandles => {
+                let went = self.store().prune_handles(self.now, 100).await.unwrap();
+                assert_eq!(went, self.model.prune_handles(self.now));
+                self.saw(format!("prune handles: {}", went.min(1)));
+            }
+            Action::Shelve { n, apt, until } => {
+                let name = format!("n{n}");
+                let there = self.model.shelved(&name).map_or(0, |s| s.version);
+                let expected = if apt { there } else { there + 1 };
+                let until = [None, Some(T0), Some(Time(i64::MAX / 2))][usize::from(until)];
+                let data = self.now.0.to_be_bytes().to_vec();
+                let put = self.store().shelve(&name, expected, data.clone(), until).await.unwrap();
+                assert_eq!(put, self.model.shelve(&name, expected, &data, until), "{name}");
+                self.saw(format!("shelve: {put}"));
+            }
+            Action::PruneShelf => {
+                let went = self.store().prune_shelf(T0, 100).await.unwrap();
+                let before = self.model.shelf.len();
+                self.model.shelf.retain(|_, s| s.until.is_none_or(|u| u > T0));
+                assert_eq!(went, before - self.model.shelf.len());
+            }
             Action::PruneSessions { since, limit } => {
                 let since = T0.plus(Millis(since));
                 let went = self.store().prune_sessions(since, limit).await.unwrap();
@@ -311,6 +352,26 @@ impl Pair<'_> {
             if turn(n, 8) {
                 assert_eq!(s.list(&q).await.unwrap().iter().collect::<Vec<_>>(), m.list(&q), "{q:?}");
             }
+        }
+        for who in WHO {
+            for n in (0..HANDLES).filter(|n| turn(usize::from(*n), 2)) {
+                let hash = handle_hash(n);
+                let there = s.handle(&hash, who, self.now).await.unwrap();
+                assert_eq!(there.as_ref(), m.handle(&hash, who, self.now), "handle {n} of {who}");
+            }
+            if turn(9, 4) {
+                for kind in [None, Some("a")] {
+                    let of_kind = |h: &&ledger::Handle| kind.is_none_or(|k| k == h.kind);
+                    let expected = m.handles.values().filter(|h| m.handle(&h.id_hash, who, self.now).is_some());
+                    let expected: Vec<_> = expected.filter(of_kind).take(3).collect();
+                    let there = s.handles(who, kind, None, 3, self.now).await.unwrap();
+                    assert_eq!(there.iter().collect::<Vec<_>>(), expected, "handles of {who}");
+                }
+            }
+        }
+        for n in (0..3).filter(|n| turn(*n, 2)) {
+            let name = format!("n{n}");
+            assert_eq!(s.shelved(&name).await.unwrap().as_ref(), m.shelved(&name), "{name}");
         }
         let keys = s.api_keys().await.unwrap();
         assert_eq!(keys.iter().collect::<Vec<_>>(), m.api_keys.values().collect::<Vec<_>>());

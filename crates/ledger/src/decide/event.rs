@@ -3,6 +3,7 @@
 use crate::Fingerprint;
 use crate::effect::Intent;
 use crate::executor::Receipt;
+use crate::input::Ask;
 use crate::operation::{DeliveryState, OperationPolicy};
 use crate::words::{EffectKey, Epoch, Key, Millis, OperationId, Scope, Time};
 
@@ -34,6 +35,8 @@ pub struct Opening {
     pub intent: Option<(Intent, EffectKey)>,
     /// Its arguments, kept where no intent pins them.
     pub arguments: Option<Vec<u8>>,
+    /// What has to be answered before its first attempt; its intent is no effect before that.
+    pub asks: Vec<Ask>,
 }
 
 /// What an operator or a person says about an operation that waits for a word.
@@ -67,6 +70,17 @@ pub enum Event {
         intent: Box<Intent>,
         /// Its name at the provider.
         key: EffectKey,
+    },
+    /// An effect was made in the ledger's own database: by this very write.
+    Local {
+        /// Whose attempt.
+        fence: Fence,
+        /// What it is.
+        intent: Box<Intent>,
+        /// Its name.
+        key: EffectKey,
+        /// What came of it.
+        receipt: Receipt,
     },
     /// Another send is about to begin.
     Send {
@@ -126,6 +140,31 @@ pub enum Event {
         fence: Fence,
         /// What is asked.
         question: String,
+    },
+    /// The tool needs answers: a new round. The attempt is over; the last answer begins the next one.
+    Require {
+        /// Whose attempt.
+        fence: Fence,
+        /// What is asked.
+        asks: Vec<Ask>,
+    },
+    /// Answers came. The last one claims the operation and makes what waited for it an effect, in this very write.
+    Answer {
+        /// Who answers.
+        by: String,
+        /// By key. Keys that name no question count for nothing.
+        answers: Vec<(String, Vec<u8>)>,
+        /// Who runs the next attempt, if these are the last answers.
+        epoch: Epoch,
+        /// Whoever brings them waits for the result there.
+        by_call: bool,
+        /// The intent that waits, and its name at the provider.
+        intent: Option<Box<(Intent, EffectKey)>>,
+    },
+    /// A client holds a handle to it from now on: it runs on by itself.
+    HandOut {
+        /// For how long that is promised.
+        ttl: Option<Millis>,
     },
     /// The attempt lets go; recovery goes on after `until`.
     Rest {
@@ -269,11 +308,25 @@ pub enum Refusal {
     /// Asking is of no use: the provider can't be asked.
     #[error("the provider can't be asked about this effect")]
     CantAsk,
+    /// Another answer was given first.
+    #[error("another answer to this question was given before, and that one counts")]
+    AnswerConflict,
+    /// A question is not one that may be asked: its key was used before, or it is out of its bounds.
+    #[error(
+        "the tool asks a question under a key that was used before, or one without a proper key or larger than allowed"
+    )]
+    BadAsk,
+    /// An answer is larger than allowed.
+    #[error("an answer has at most {MAX_ANSWER} bytes", MAX_ANSWER = crate::input::MAX_ANSWER)]
+    BadAnswer,
+    /// It has asked as much as it may.
+    #[error("an operation can't ask more than {MAX_INPUTS} questions", MAX_INPUTS = crate::input::MAX_INPUTS)]
+    TooManyInputs,
 }
 
 impl Refusal {
     /// Every refusal.
-    pub const ALL: [Refusal; 12] = [
+    pub const ALL: [Refusal; 16] = [
         Refusal::Fenced,
         Refusal::State,
         Refusal::Busy,
@@ -286,6 +339,10 @@ impl Refusal {
         Refusal::Cap,
         Refusal::TooManyEffects,
         Refusal::CantAsk,
+        Refusal::AnswerConflict,
+        Refusal::BadAsk,
+        Refusal::BadAnswer,
+        Refusal::TooManyInputs,
     ];
 
     /// The word in metrics.
@@ -304,6 +361,10 @@ impl Refusal {
             Refusal::Cap => "cap",
             Refusal::TooManyEffects => "too_many_effects",
             Refusal::CantAsk => "cant_ask",
+            Refusal::AnswerConflict => "answer_conflict",
+            Refusal::BadAsk => "bad_ask",
+            Refusal::BadAnswer => "bad_answer",
+            Refusal::TooManyInputs => "too_many_inputs",
         }
     }
 }

@@ -4,17 +4,19 @@
 //! compare-and-set on the record's version, so a decision made on a stale record changes nothing.
 
 mod event;
+mod inputs;
 mod settle;
 
 pub use event::{Event, Fence, Finding, Opening, Outcome, Refusal, Verdict};
 
 use crate::Strategy;
 use crate::effect::{Effect, EffectState, Intent};
-use crate::operation::{Caller, Decision, Delivery, DeliveryState, Execution, Operation};
+use crate::operation::{Caller, Decision, Delivery, DeliveryState, Execution, Operation, TaskOut};
 use crate::planted;
 use crate::step::{self, Moment};
 use crate::store::{Blob, BlobKind};
 use crate::words::{EffectKey, Epoch, Millis, Time};
+use std::collections::BTreeMap;
 
 /// The most effects one operation may have: bounds its record.
 pub const MAX_EFFECTS: usize = 1000;
@@ -28,7 +30,8 @@ pub struct Transition {
     pub blobs: Vec<Blob>,
 }
 
-/// The record of a new operation: running its first attempt, its one effect intended where it has one.
+/// The record of a new operation: running its first attempt, its one effect intended where it has one. With questions
+/// nothing of it runs yet.
 #[must_use]
 pub fn open(o: Opening, now: Time) -> Transition {
     let mut blobs = Vec::new();
@@ -59,8 +62,15 @@ pub fn open(o: Opening, now: Time) -> Transition {
         is_error: false,
         spoken: 0,
         decisions: Vec::new(),
+        inputs: Vec::new(),
+        planned: None,
+        task: None,
+        form: 0,
+        more: BTreeMap::new(),
     };
-    if let Some((intent, key)) = o.intent {
+    if !o.asks.is_empty() {
+        inputs::opened(&mut next, &mut blobs, o.asks, o.intent, now);
+    } else if let Some((intent, key)) = o.intent {
         intend(&mut next, &mut blobs, intent, key, now);
     }
     Transition { next, blobs }
@@ -170,7 +180,8 @@ pub fn decide(op: &Operation, event: Event, now: Time) -> Result<Transition, Ref
                 next.execution = Execution::Running;
             }
             Execution::Failed { .. } => {
-                if !by_call || op.may_have_effect() {
+                // Whoever holds it as a task was told how that ended.
+                if !by_call || op.may_have_effect() || op.task.is_some() {
                     return Err(Refusal::State);
                 }
                 // The effects were provably not sent or refused while nothing was open: each may be sent anew,
@@ -219,6 +230,49 @@ pub fn decide(op: &Operation, event: Event, now: Time) -> Result<Transition, Ref
                 return Err(Refusal::TooManyEffects);
             }
             intend(&mut next, &mut blobs, *intent, key, now);
+        }
+        Event::Local { fence, intent, key, receipt } => {
+            running(op, fence)?;
+            if let Some(i) = op.effect(&intent.name, &intent.discriminator) {
+                return Err(if op.effects[i].digest == intent.digest() {
+                    Refusal::Nothing
+                } else {
+                    Refusal::IntentMismatch
+                });
+            }
+            if op.effects.len() >= MAX_EFFECTS {
+                return Err(Refusal::TooManyEffects);
+            }
+            let index = op.effects.len();
+            intend(&mut next, &mut blobs, *intent, key, now);
+            let e = &mut next.effects[index];
+            // It is made by the write that tells of it: nothing is ever on its way.
+            (e.sends, e.attempt_sends, e.unresolved, e.send_deadline) = (0, 0, 0, now);
+            e.state = EffectState::Applied;
+            e.has_receipt = true;
+            let index = u16::try_from(index).unwrap_or(u16::MAX);
+            blobs.push(Blob { kind: BlobKind::Receipt(index), data: receipt.0 });
+        }
+        Event::Require { fence, asks } => {
+            running(op, fence)?;
+            inputs::require(op, &mut next, &mut blobs, asks, now)?;
+        }
+        Event::Answer { by, answers, epoch, by_call, intent } => {
+            let new = inputs::Answers { by, answers, epoch, by_call };
+            inputs::answer(op, &mut next, &mut blobs, new, intent, now)?;
+        }
+        Event::HandOut { ttl } => {
+            if op.task.is_some() {
+                return Err(Refusal::Nothing);
+            }
+            next.task = Some(TaskOut { at: now, ttl });
+            next.form = next.form.max(1);
+            if op.execution == Execution::Accepted {
+                // Abandoned a moment ago: what is handed out runs on.
+                next.execution = Execution::Running;
+                next.not_before = now;
+                next.counted_from = next.attempt + 1;
+            }
         }
         Event::Send { fence, effect } => {
             running(op, fence)?;
@@ -303,7 +357,9 @@ pub fn decide(op: &Operation, event: Event, now: Time) -> Result<Transition, Ref
             next.not_before = until;
         }
         Event::CallerGone => match op.execution {
-            Execution::Running if !op.is_past_no_return() => {
+            Execution::Running
+                if !op.is_past_no_return() && (op.task.is_none() || planted!(HandedOutAbandoned)) =>
+            {
                 next.execution = Execution::Accepted;
                 next.owner = Epoch(0);
                 next.caller.gone = true;
@@ -335,11 +391,35 @@ pub fn decide(op: &Operation, event: Event, now: Time) -> Result<Transition, Ref
                 next.decisions.push(Decision { at: now, by, what: "cancel requested".into() });
             }
             Execution::Running => return Err(Refusal::PastNoReturn),
+            Execution::InputRequired { .. } if !op.may_have_effect() => {
+                let denied = op.waits_for_approval();
+                cancel(&mut next, by, now);
+                if let Some(d) = next.decisions.last_mut().filter(|_| denied) {
+                    DENIED.clone_into(&mut d.what);
+                }
+            }
+            // What was done stays done; whoever waits gets an account of it.
+            Execution::InputRequired { .. } if op.waits_for_input() && op.effects_settled() => {
+                next.cancel_requested = true;
+                next.decisions.push(Decision { at: now, by, what: "cancel requested".into() });
+                conclude(&mut next, now);
+            }
+            Execution::InputRequired { .. } => return Err(Refusal::PastNoReturn),
             _ => return Err(Refusal::State),
         },
         Event::Expire => match op.execution {
             Execution::Accepted if now >= op.not_before => {
                 end(&mut next, Execution::Cancelled { explicit: false }, now)
+            }
+            Execution::InputRequired { .. } if op.input_expires_at().is_some_and(|t| now >= t) => {
+                if !op.may_have_effect() {
+                    never_sent(&mut next, "nobody answered what it asked");
+                    end(&mut next, Execution::Cancelled { explicit: false }, now);
+                } else if op.effects_settled() {
+                    conclude(&mut next, now);
+                } else {
+                    return Err(Refusal::Unsettled);
+                }
             }
             _ => return Err(Refusal::State),
         },
@@ -383,6 +463,18 @@ pub fn decide(op: &Operation, event: Event, now: Time) -> Result<Transition, Ref
     }
     next.version = op.version + 1;
     Ok(Transition { next, blobs })
+}
+
+/// The word in decisions of who was asked for a yes and said no.
+pub(crate) const DENIED: &str = "denied";
+
+/// Its next attempt, by recovery, only gives an account of what was done.
+fn conclude(op: &mut Operation, now: Time) {
+    op.conclude = true;
+    op.execution = Execution::Running;
+    op.owner = Epoch(0);
+    op.not_before = now;
+    op.counted_from = op.attempt + 1;
 }
 
 const RECONCILING: &str = "reconciliation begun";

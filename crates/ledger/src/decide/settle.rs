@@ -136,6 +136,10 @@ pub(super) fn verdict(
     if !matches!(op.execution, Execution::InDoubt { .. } | Execution::InputRequired { .. }) {
         return Err(Refusal::State);
     }
+    // An open question is answered, not decided about, as long as nothing was done.
+    if op.waits_for_input() && !op.may_have_effect() {
+        return Err(Refusal::State);
+    }
     let open: Vec<usize> = (0..op.effects.len()).filter(|&i| !op.effects[i].is_settled()).collect();
     let what = match &word {
         Verdict::Applied(_) => "it happened",

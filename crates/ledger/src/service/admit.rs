@@ -5,8 +5,9 @@ use super::run::Given;
 use super::{Answer, ApplyError, Call, CallError, Creation, JoinedBy, Kind, Ledger, Note, Progress};
 use crate::decide::{self, Event, Opening, Refusal};
 use crate::failpoint;
+use crate::input::{self, Given as GivenAnswers, MAX_ANSWER};
 use crate::keys::{self, Carrier, KeyKind};
-use crate::operation::{Execution, Operation, Unkeyed};
+use crate::operation::{DeliveryState, Execution, Operation, Unkeyed};
 use crate::planted;
 use crate::store::{BlobKind, Committed, Found, SlotWrite, StoreError, Write};
 use crate::twin::{self, Twin};
@@ -49,14 +50,14 @@ impl Ledger {
         progress: impl FnMut(&Progress) + Send,
     ) -> Result<Answer, E> {
         let mut gone = std::pin::pin!(gone);
-        let answer = self.answer(call, create, gone.as_mut(), progress).await?;
+        let answer = self.answer_call(call, create, gone.as_mut(), progress).await?;
         if let Answer::Error(e) = &answer {
             self.observer.note(Note::Answered(e.kind));
         }
         Ok(answer)
     }
 
-    async fn answer<E>(
+    async fn answer_call<E>(
         self: &Arc<Self>,
         call: &Call,
         create: &(dyn Fn() -> Result<Creation, E> + Send + Sync),
@@ -109,6 +110,9 @@ impl Ledger {
 
     /// The look-up order: a key decides before the slot does.
     async fn place(&self, call: &Call) -> Result<Place, StoreError> {
+        if let Some(id) = call.named {
+            return self.place_by_name(call, id).await;
+        }
         let secret = &self.store.identity().secret;
         let Some(k) = &call.key else {
             return match call.unkeyed {
@@ -148,6 +152,27 @@ impl Ledger {
                 }
             }
         }
+    }
+
+    /// A sealed state names it. A key beside it has to mean the same.
+    async fn place_by_name(&self, call: &Call, id: OperationId) -> Result<Place, StoreError> {
+        let op = match self.store.by_id(id).await? {
+            Some(Found::Operation(op)) if op.scope == call.scope || planted!(ForeignOperation) => *op,
+            _ => return Ok(Place::Error(Box::new(self.expired(call)))),
+        };
+        if let Some(k) = &call.key
+            && op.key.as_ref() != Some(&k.key)
+            && k.key.operation_id() != Some(id)
+        {
+            // One that a model invented was passed over when its call joined this operation as its twin.
+            let passed_over = k.carrier == Carrier::Argument
+                && keys::kind(&self.store.identity().secret, &call.scope, &call.fingerprint, &k.key) == KeyKind::Own
+                && self.store.by_key(&call.scope.key_hash(&k.key)).await?.is_none();
+            if !passed_over {
+                return Ok(Place::Error(Box::new(self.conflict(call, Some(id)))));
+            }
+        }
+        Ok(self.fits(call, op, JoinedBy::State))
     }
 
     fn fits(&self, call: &Call, op: Operation, by: JoinedBy) -> Place {
@@ -212,6 +237,7 @@ impl Ledger {
             epoch: self.store.epoch(),
             intent: None,
             arguments: creation.arguments.clone(),
+            asks: creation.asks,
         };
         opening.intent = creation.intent.clone().map(|i| {
             let key = crate::EffectKey::derive(
@@ -258,6 +284,9 @@ impl Ledger {
         match committed {
             Committed::Done => {
                 self.observer.note(Note::Opened(&t.next));
+                if t.next.waits_for_input() {
+                    return Ok(Some((t.next, watch)));
+                }
                 let given = Given {
                     arguments: creation.arguments.map(Arc::from),
                     planned: creation.intent,
@@ -280,12 +309,25 @@ impl Ledger {
         gone: Gone<'_>,
         progress: &mut (dyn FnMut(&Progress) + Send),
     ) -> Result<Answer, StoreError> {
+        if call.answers.iter().any(|(_, a)| a.len() > MAX_ANSWER) {
+            return Ok(error(CallError::plain(
+                Kind::BadArguments,
+                "An answer is larger than allowed, so none of them was taken.",
+                "Answer with less.",
+            )));
+        }
+        if input::compare(&op, &call.answers) == GivenAnswers::Conflict && !planted!(AnswerOverwrites) {
+            return Ok(error(self.answer_conflict(call, &op)));
+        }
         self.observer.note(Note::Joined(by, &op));
         let watch = self.live.watch(op.id, true);
         match &op.execution {
             Execution::Completed => return self.stored(op, Some(by)).await,
             Execution::Cancelled { explicit } => return Ok(error(self.cancelled(call, &op, *explicit))),
-            Execution::InputRequired { .. } => return Ok(error(self.in_doubt(call, &op))),
+            Execution::InputRequired { .. } if op.waits_for_input() && !call.answers.is_empty() => {
+                return self.answered_by(call, op, watch, by, until, gone, progress).await;
+            }
+            Execution::InputRequired { .. } => return self.waiting(op, Some(by)).await,
             Execution::InDoubt { .. }
             | Execution::Accepted
             | Execution::Failed { .. }
@@ -296,11 +338,52 @@ impl Ledger {
             Err(ApplyError::Store(e)) => Err(e),
             Err(ApplyError::Refused(Refusal::CantAsk)) => Ok(error(self.in_doubt(call, &op))),
             // It moved on meanwhile, or recovery is about to end it: wait for it as it is now.
-            Err(ApplyError::Refused(_) | ApplyError::Gone) => match self.read(op.id).await? {
+            Err(ApplyError::Refused(_) | ApplyError::Gone | ApplyError::Handle { .. }) => match self.read(op.id).await? {
                 Some(now) => self.wait(call, now, watch, Some(by), until, gone, progress).await,
                 None => Ok(error(self.expired(call))),
             },
         }
+    }
+
+    /// A call that brings answers. Of two that bring the same, one goes first and the other joins.
+    #[allow(clippy::too_many_arguments)]
+    async fn answered_by(
+        self: &Arc<Self>,
+        call: &Call,
+        op: Operation,
+        watch: Watch,
+        by: JoinedBy,
+        until: Time,
+        gone: Gone<'_>,
+        progress: &mut (dyn FnMut(&Progress) + Send),
+    ) -> Result<Answer, StoreError> {
+        match self.record_answers(&op, &call.scope.principal, &call.answers, true).await {
+            Ok(next) => self.wait(call, next, watch, Some(by), until, gone, progress).await,
+            Err(ApplyError::Store(e)) => Err(e),
+            Err(ApplyError::Refused(Refusal::AnswerConflict)) => Ok(error(self.answer_conflict(call, &op))),
+            // They are recorded already, or it moved on meanwhile.
+            Err(_) => match self.read(op.id).await? {
+                Some(now) if now.waits_for_input() => self.waiting(now, Some(by)).await,
+                Some(now) => {
+                    let now = self.take_part(&now).await.unwrap_or(now);
+                    self.wait(call, now, watch, Some(by), until, gone, progress).await
+                }
+                None => Ok(error(self.expired(call))),
+            },
+        }
+    }
+
+    /// It waits for a person: to answer what it asked, or to say what happened.
+    async fn waiting(&self, op: Operation, joined_by: Option<JoinedBy>) -> Result<Answer, StoreError> {
+        if op.waits_for_input() {
+            let open = self.open_asks(&op).await?;
+            return Ok(Answer::Input { operation: Box::new(op), open, joined_by });
+        }
+        let question = match &op.execution {
+            Execution::InputRequired { question } => question.clone(),
+            _ => String::new(),
+        };
+        Ok(Answer::Confirm { operation: Box::new(op), question, joined_by })
     }
 
     /// What a call that waits for an operation does with it, by the state it is in when that is written: it
@@ -360,7 +443,7 @@ impl Ledger {
                 match self.take_part(&op).await {
                     Ok(next) => op = next,
                     Err(ApplyError::Store(e)) => return Err(e),
-                    Err(ApplyError::Refused(_) | ApplyError::Gone) => {}
+                    Err(ApplyError::Refused(_) | ApplyError::Gone | ApplyError::Handle { .. }) => {}
                 }
             }
             // An operation in doubt may have an owner: the question to the provider is under way.
@@ -371,17 +454,20 @@ impl Ledger {
                     Execution::Completed => self.stored(op, joined_by).await,
                     Execution::Failed { reason } => Ok(error(self.failed(call, &op, reason))),
                     Execution::Cancelled { explicit } => Ok(error(self.cancelled(call, &op, *explicit))),
+                    Execution::InputRequired { .. } => self.waiting(op, joined_by).await,
                     _ => Ok(error(self.in_doubt(call, &op))),
                 };
             }
             let now = self.store.now();
             let left = until.since(now);
             if left <= Millis(0) {
-                return Ok(error(if op.execution.is_answerable() {
-                    self.in_doubt(call, &op)
-                } else {
-                    self.still_running(call, &op)
-                }));
+                if op.execution.is_answerable() {
+                    return Ok(error(self.in_doubt(call, &op)));
+                }
+                if call.lease_of_caller > Millis(0) {
+                    self.linger(op.id, call.lease_of_caller);
+                }
+                return Ok(Answer::Running { operation: Box::new(op), joined_by });
             }
             let ring = watch.news.changed();
             let pause = self.env.sleep(left.min(next_look.since(now)).max(Millis(1)));
@@ -413,7 +499,7 @@ impl Ledger {
 
     /// The caller's stream closed. The last one to go abandons the operation before its point of no return;
     /// after it, the operation runs on.
-    async fn leave(&self, id: OperationId) -> Result<(), StoreError> {
+    pub(super) async fn leave(&self, id: OperationId) -> Result<(), StoreError> {
         let Some(op) = self.read(id).await? else { return Ok(()) };
         let left = self.apply(&op, |now| {
             // Another call waits, here or at the replica that joined last.
@@ -427,7 +513,7 @@ impl Ledger {
                 }
                 Ok(())
             }
-            Err(ApplyError::Refused(_) | ApplyError::Gone) => Ok(()),
+            Err(ApplyError::Refused(_) | ApplyError::Gone | ApplyError::Handle { .. }) => Ok(()),
             Err(ApplyError::Store(e)) => Err(e),
         }
     }
@@ -477,7 +563,12 @@ impl Ledger {
             Some(result) => {
                 self.outbox.handed(op.id, self.store.now());
                 // Whoever opened it reads its own result back where that was quicker than being told.
-                let replayed = joined_by.is_some();
+                // The same holds for its further legs and rounds.
+                let replayed = match joined_by {
+                    None => false,
+                    Some(JoinedBy::State) => op.delivery.state >= DeliveryState::Written,
+                    Some(_) => true,
+                };
                 Ok(Answer::Result { operation: Box::new(op), result: result.into(), replayed, joined_by })
             }
             None => Err(StoreError::Damaged(format!("{} has no result", op.id))),

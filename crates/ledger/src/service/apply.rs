@@ -3,6 +3,7 @@
 
 use super::{ApplyError, Ledger, Note};
 use crate::decide::{self, Event, Refusal};
+use crate::handle::HandleChange;
 use crate::operation::{Execution, Operation};
 use crate::planted;
 use crate::step::Moment;
@@ -17,7 +18,7 @@ impl Ledger {
         op: &Operation,
         make: impl FnMut(&Operation) -> Result<Vec<Event>, Refusal>,
     ) -> Result<Operation, ApplyError> {
-        self.apply_as(op, make, None).await
+        self.apply_as(op, make, None, &[]).await
     }
 
     /// Applies the events of an attempt, each exactly once: a write whose acknowledgement was lost is found again by
@@ -28,15 +29,17 @@ impl Ledger {
         op: &Operation,
         by: Epoch,
         events: &[Event],
+        handles: &[HandleChange],
     ) -> Result<Operation, ApplyError> {
-        self.apply_as(op, |_| Ok(events.to_vec()), Some(by)).await
+        self.apply_as(op, |_| Ok(events.to_vec()), Some(by), handles).await
     }
 
-    async fn apply_as(
+    pub(super) async fn apply_as(
         &self,
         op: &Operation,
         mut make: impl FnMut(&Operation) -> Result<Vec<Event>, Refusal>,
         by: Option<Epoch>,
+        handles: &[HandleChange],
     ) -> Result<Operation, ApplyError> {
         let mut current = std::borrow::Cow::Borrowed(op);
         let mut uncertain = 0;
@@ -56,12 +59,19 @@ impl Ledger {
             if by.is_some() {
                 next.spoken = stamp;
             }
-            let write = Write::Update { operation: Box::new(next.clone()), stamp, blobs };
+            let write = Write::Update {
+                operation: Box::new(next.clone()),
+                stamp,
+                blobs,
+                handles: handles.to_vec(),
+            };
             let written = match by {
                 Some(epoch) => self.store.write_under(epoch, write).await,
                 None => self.store.write(write).await,
             };
             let done = match written {
+                Ok(Committed::HandleMoved) => return Err(ApplyError::Handle { full: false }),
+                Ok(Committed::HandlesFull) => return Err(ApplyError::Handle { full: true }),
                 Ok(c) => c == Committed::Done,
                 // A lost acknowledgement is normal: the record tells.
                 Err(StoreError::Uncertain(_)) if uncertain < 3 => {
@@ -79,8 +89,11 @@ impl Ledger {
             if done {
                 self.observer.note(Note::Transition { from, to: &next });
                 self.live.ring(op.id);
-                // Whoever waits at another replica waits for no other states.
-                if next.execution.is_answerable() || next.execution == Execution::Accepted {
+                // Whoever waits at another replica waits for no other states, unless it looks after a task.
+                if next.execution.is_answerable()
+                    || next.execution == Execution::Accepted
+                    || next.task.is_some()
+                {
                     self.bus.moved(op.id);
                 }
                 return Ok(next);

@@ -6,6 +6,7 @@ use crate::decide::{Event, Fence, Finding, Outcome, Refusal};
 use crate::effect::{Effect, EffectState, Intent, Strategy};
 use crate::executor::{Executor, Looked, Receipt, Sent};
 use crate::failpoint;
+use crate::handle::HandleChange;
 use crate::operation::{Execution, Operation};
 use crate::planted;
 use crate::step::{self, Moment, Step};
@@ -17,7 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// A claim on an operation: proves that this process owns its newest attempt. Effects are caused only
 /// through it.
 pub struct Attempt {
-    ledger: Arc<Ledger>,
+    pub(super) ledger: Arc<Ledger>,
     pub(super) fence: Fence,
     state: Mutex<State>,
     arguments: Option<Arc<[u8]>>,
@@ -32,7 +33,7 @@ pub struct Attempt {
     place: Mutex<Option<Place>>,
 }
 
-struct State {
+pub(super) struct State {
     /// The record as it is durable, to this attempt's knowledge.
     durable: Operation,
     /// The record with what is still to be written.
@@ -42,18 +43,18 @@ struct State {
     /// Effects whose first send is durable with their intent and not yet made.
     begun: Vec<usize>,
     /// The answers that came in this attempt: not read back, and maybe not yet durable.
-    receipts: HashMap<usize, Receipt>,
+    pub(super) receipts: HashMap<usize, Receipt>,
 }
 
 /// The longest pause between two tries to record how an attempt ended.
 const LAST_PAUSE: Millis = Millis(1600);
 
-fn stopped(e: ApplyError) -> Stopped {
+pub(super) fn stopped(e: ApplyError) -> Stopped {
     match e {
-        ApplyError::Refused(Refusal::TooManyEffects) => {
-            Stopped::NeverSent(Refusal::TooManyEffects.to_string())
-        }
-        ApplyError::Refused(_) | ApplyError::Gone => Stopped::Fenced,
+        ApplyError::Refused(
+            r @ (Refusal::TooManyEffects | Refusal::TooManyInputs | Refusal::BadAsk | Refusal::Unsettled),
+        ) => Stopped::NeverSent(r.to_string()),
+        ApplyError::Refused(_) | ApplyError::Gone | ApplyError::Handle { .. } => Stopped::Fenced,
         ApplyError::Store(e) => Stopped::Store(e),
     }
 }
@@ -79,6 +80,9 @@ pub enum Stopped {
     /// A person must say.
     #[error("a person must say: {0}")]
     Ask(String),
+    /// It asked for answers, and goes on as another attempt when they are there.
+    #[error("it waits for answers")]
+    Asked,
     /// Recovery goes on later.
     #[error("recovery goes on later")]
     Rest(Time),
@@ -122,7 +126,7 @@ impl Attempt {
         self.state().view.clone()
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -192,12 +196,16 @@ impl Attempt {
     }
 
     /// Applies an event, after whatever is still to be written, in one write.
-    async fn apply(&self, event: Event) -> Result<Operation, Stopped> {
-        self.write(Some(event)).await.map_err(stopped)
+    pub(super) async fn apply(&self, event: Event) -> Result<Operation, Stopped> {
+        self.write(Some(event), &[]).await.map_err(stopped)
     }
 
     /// Makes what is still to be written, and `event`, durable in one write. What is kept meanwhile stays.
-    async fn write(&self, event: Option<Event>) -> Result<Operation, ApplyError> {
+    pub(super) async fn write(
+        &self,
+        event: Option<Event>,
+        handles: &[HandleChange],
+    ) -> Result<Operation, ApplyError> {
         let _turn = self.turn.lock().await;
         let (durable, mut events) = {
             let s = self.state();
@@ -209,7 +217,7 @@ impl Attempt {
             // Another write of this attempt took it along.
             return Ok(self.operation());
         }
-        let next = self.ledger.speak(&durable, self.fence.epoch, &events).await?;
+        let next = self.ledger.speak(&durable, self.fence.epoch, &events, handles).await?;
         let mut s = self.state();
         s.pending.drain(..kept);
         s.view = self.ledger.fold(&next, s.pending.clone()).map_or_else(|_| next.clone(), |(view, _)| view);
@@ -222,7 +230,7 @@ impl Attempt {
     pub(super) async fn write_at_last(&self, event: Event) -> Result<Operation, ApplyError> {
         let mut pause = Millis(50);
         loop {
-            match self.write(Some(event.clone())).await {
+            match self.write(Some(event.clone()), &[]).await {
                 Err(ApplyError::Store(e)) if pause <= LAST_PAUSE => {
                     tracing::warn!(error = %e, "the end of an attempt could not be recorded; it is tried again");
                     self.ledger.env.sleep(pause).await;
@@ -238,7 +246,7 @@ impl Attempt {
     async fn record(&self, index: usize, event: Event) -> Result<Operation, Stopped> {
         match self.keep(index, &event) {
             Some(view) if self.single => Ok(view),
-            Some(_) => self.write(None).await.map_err(stopped),
+            Some(_) => self.write(None, &[]).await.map_err(stopped),
             None => self.apply(event).await,
         }
     }
@@ -256,7 +264,7 @@ impl Attempt {
         Some(next)
     }
 
-    async fn doubt(&self, reason: String) -> Stopped {
+    pub(super) async fn doubt(&self, reason: String) -> Stopped {
         let fence = self.fence;
         let known = matches!(self.operation().execution, Execution::InDoubt { .. });
         match self.apply(Event::Doubt { fence, reason: reason.clone() }).await {
@@ -461,7 +469,7 @@ impl Attempt {
         Ok(())
     }
 
-    async fn performed(&self, op: &Operation, index: usize) -> Result<Performed, Stopped> {
+    pub(super) async fn performed(&self, op: &Operation, index: usize) -> Result<Performed, Stopped> {
         let e = &op.effects[index];
         if !e.has_receipt {
             return Err(Stopped::NeverSent(e.why.clone()));

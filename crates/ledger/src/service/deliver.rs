@@ -108,6 +108,7 @@ impl Ledger {
                 operation: Box::new(t.next),
                 stamp: self.stamp(),
                 blobs: t.blobs,
+                handles: Vec::new(),
             });
         }
         drop(entries);
@@ -149,8 +150,8 @@ impl Ledger {
     async fn deliver_late(&self, id: OperationId, state: DeliveryState) -> Result<(), StoreError> {
         if let Some(op) = self.read(id).await? {
             match self.apply(&op, |_| Ok(vec![Event::Deliver(state)])).await {
-                Ok(_) | Err(ApplyError::Refused(_) | ApplyError::Gone) => {}
                 Err(ApplyError::Store(e)) => return Err(e),
+                _ => {}
             }
         }
         if let Some(e) = self.outbox.lock().get_mut(&id) {
@@ -169,10 +170,10 @@ impl Ledger {
             && *op.scope.principal == *principal
         {
             match self.apply(&op, |_| Ok(vec![Event::Deliver(DeliveryState::Acknowledged)])).await {
-                Ok(_) | Err(ApplyError::Refused(_) | ApplyError::Gone) => {}
                 Err(ApplyError::Store(e)) => {
                     tracing::warn!(operation = %id, error = %e, "an acknowledgement could not be recorded")
                 }
+                _ => {}
             }
         }
     }

@@ -65,6 +65,8 @@ pub(crate) struct Watch {
     id: OperationId,
     caller: bool,
     pub news: watch::Receiver<News>,
+    /// The rings that were reported.
+    seen: u64,
 }
 
 impl Drop for Watch {
@@ -77,6 +79,36 @@ impl Drop for Watch {
                 entries.remove(&self.id);
             }
         }
+    }
+}
+
+/// Rings whenever the record of an operation changes, here or (as far as the bus tells) at another replica. What changed
+/// is to be read; nothing is lost between two rings, and without a bus one looks again from time to time.
+pub struct Changes(pub(super) Watch);
+
+impl Changes {
+    /// Resolves when the record may have changed since the last time. May be dropped and called again.
+    pub async fn changed(&mut self) {
+        let seen = self.0.news.borrow_and_update().rings;
+        if std::mem::replace(&mut self.0.seen, seen) != seen {
+            return;
+        }
+        loop {
+            if self.0.news.changed().await.is_err() {
+                // The sender lives as long as this watch does.
+                return std::future::pending().await;
+            }
+            let rings = self.0.news.borrow_and_update().rings;
+            if rings != self.0.seen {
+                self.0.seen = rings;
+                return;
+            }
+        }
+    }
+    /// How far the attempt is, if it runs here.
+    #[must_use]
+    pub fn progress(&self) -> Progress {
+        self.0.news.borrow().progress.clone()
     }
 }
 
@@ -107,7 +139,9 @@ impl Live {
         let e = entries.entry(id).or_default();
         e.watchers += 1;
         e.callers += usize::from(caller);
-        Watch { entries: self.entries.clone(), id, caller, news: e.news.subscribe() }
+        let news = e.news.subscribe();
+        let seen = news.borrow().rings;
+        Watch { entries: self.entries.clone(), id, caller, news, seen }
     }
 
     /// An attempt begins.

@@ -5,6 +5,8 @@
 //! - `refuse`: the answers that are no results;
 //! - `apply`: events become a write;
 //! - `attempt`: one try and its effects;
+//! - `ask`: what a try asks, and what it changes in the ledger's own database;
+//! - `inputs`: answers, approvals and tasks;
 //! - `run`: how a try begins and ends;
 //! - `live`: who waits for what in this process;
 //! - `recover`: what is left behind is taken up again;
@@ -13,8 +15,10 @@
 
 mod admit;
 mod apply;
+mod ask;
 mod attempt;
 mod deliver;
+mod inputs;
 mod live;
 mod operate;
 mod recover;
@@ -22,13 +26,14 @@ mod refuse;
 mod run;
 
 pub use attempt::{Attempt, Performed, Stopped};
-pub use live::Progress;
+pub use live::{Changes, Progress};
 pub use operate::{Detail, EffectDetail, OperateError};
 
 use crate::bus::{Alone, Bus};
 use crate::decide::Refusal;
 use crate::effect::Intent;
 use crate::env::Env;
+use crate::input::Ask;
 use crate::keys::CallerKey;
 use crate::operation::{Operation, OperationPolicy, Unkeyed};
 use crate::store::{Found, Store, StoreError};
@@ -94,11 +99,19 @@ pub enum Kind {
     BadArguments,
     /// Not allowed, or cancelled.
     Denied,
+    /// Another answer to the same question came first.
+    AnswerConflict,
+    /// A person must say yes first.
+    ApprovalRequired,
+    /// The handle was there and is no longer.
+    HandleExpired,
+    /// There is no such handle for this caller.
+    HandleUnknown,
 }
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Kind; 10] = [
+    pub const ALL: [Kind; 14] = [
         Kind::KeyRequired,
         Kind::KeyConflict,
         Kind::KeyExpired,
@@ -109,6 +122,10 @@ impl Kind {
         Kind::AdmissionUnknown,
         Kind::BadArguments,
         Kind::Denied,
+        Kind::AnswerConflict,
+        Kind::ApprovalRequired,
+        Kind::HandleExpired,
+        Kind::HandleUnknown,
     ];
 
     /// The word on the wire.
@@ -125,6 +142,10 @@ impl Kind {
             Kind::AdmissionUnknown => "admission_unknown",
             Kind::BadArguments => "bad_arguments",
             Kind::Denied => "denied",
+            Kind::AnswerConflict => "answer_conflict",
+            Kind::ApprovalRequired => "approval_required",
+            Kind::HandleExpired => "handle_expired",
+            Kind::HandleUnknown => "handle_unknown",
         }
     }
 }
@@ -189,11 +210,14 @@ pub enum JoinedBy {
     Operation,
     /// By scope and arguments, inside the guard window.
     Fingerprint,
+    /// By a state that named it: the caller's own next leg or round.
+    State,
 }
 
 impl JoinedBy {
     /// Every way.
-    pub const ALL: [JoinedBy; 3] = [JoinedBy::Key, JoinedBy::Operation, JoinedBy::Fingerprint];
+    pub const ALL: [JoinedBy; 4] =
+        [JoinedBy::Key, JoinedBy::Operation, JoinedBy::Fingerprint, JoinedBy::State];
 
     /// The word on the wire and in metrics.
     #[must_use]
@@ -202,6 +226,7 @@ impl JoinedBy {
             JoinedBy::Key => "key",
             JoinedBy::Operation => "operation",
             JoinedBy::Fingerprint => "fingerprint",
+            JoinedBy::State => "state",
         }
     }
 }
@@ -218,6 +243,33 @@ pub enum Answer {
         /// An earlier call produced it.
         replayed: bool,
         /// How this call came to it; absent for the call that opened it.
+        joined_by: Option<JoinedBy>,
+    },
+    /// It waits for these answers: give them with a call that names it, or by [`Ledger::answer`].
+    Input {
+        /// The record.
+        operation: Box<Operation>,
+        /// What is asked and not answered yet.
+        open: Vec<Ask>,
+        /// How this call came to it; absent for the call that opened it.
+        joined_by: Option<JoinedBy>,
+    },
+    /// Only a person can tell whether its effect happened: ask, and [`Ledger::decide`]; or say
+    /// [`Ledger::in_doubt_error`].
+    Confirm {
+        /// The record.
+        operation: Box<Operation>,
+        /// What to ask.
+        question: String,
+        /// How this call came to it.
+        joined_by: Option<JoinedBy>,
+    },
+    /// The time to wait is over and it is still running: make a leg or a task of it, or say
+    /// [`Ledger::still_running_error`].
+    Running {
+        /// The record as it was last read.
+        operation: Box<Operation>,
+        /// How this call came to it.
         joined_by: Option<JoinedBy>,
     },
     /// Something else.
@@ -241,6 +293,12 @@ pub struct Call {
     pub guard_window: Millis,
     /// How long to wait for a result.
     pub wait: Millis,
+    /// The operation that a sealed state names. It decides before the key; a key must agree with it.
+    pub named: Option<OperationId>,
+    /// Answers to what that operation asked, by key, each valid for its question. Other keys count for nothing.
+    pub answers: Vec<(String, Vec<u8>)>,
+    /// For how long after [`Answer::Running`] the caller counts as present, although nothing of it is open.
+    pub lease_of_caller: Millis,
 }
 
 /// What a new operation needs; asked for only when there is none yet.
@@ -252,6 +310,8 @@ pub struct Creation {
     pub intent: Option<Intent>,
     /// Arguments, kept where no intent pins them.
     pub arguments: Option<Vec<u8>>,
+    /// What has to be answered before anything of it runs; its intent is no effect before that.
+    pub asks: Vec<Ask>,
 }
 
 /// What a tool made of an attempt.
@@ -342,6 +402,10 @@ pub struct Ledger {
 
 pub(crate) enum ApplyError {
     Refused(Refusal),
+    /// A handle is not as the change of it expects, or there are too many. Nothing was written.
+    Handle {
+        full: bool,
+    },
     Gone,
     Store(StoreError),
 }

@@ -91,7 +91,7 @@ impl Ledger {
         })
     }
 
-    async fn find(&self, id: OperationId) -> Result<Operation, OperateError> {
+    pub(super) async fn find(&self, id: OperationId) -> Result<Operation, OperateError> {
         match self.store.by_id(id).await? {
             Some(Found::Operation(op)) => Ok(*op),
             Some(Found::Tombstone(t)) => Err(OperateError::Pruned(t)),
@@ -100,7 +100,7 @@ impl Ledger {
     }
 
     /// Applies the event that `make` gives for the record as it is.
-    async fn operate(
+    pub(super) async fn operate(
         &self,
         id: OperationId,
         make: impl Fn(&Operation) -> Event,
@@ -114,7 +114,7 @@ impl Ledger {
         match applied.await {
             Ok(next) => Ok(next),
             Err(ApplyError::Refused(refusal)) => Err(OperateError::Refused { state, refusal }),
-            Err(ApplyError::Gone) => Err(OperateError::Unknown),
+            Err(ApplyError::Gone | ApplyError::Handle { .. }) => Err(OperateError::Unknown),
             Err(ApplyError::Store(e)) => Err(e.into()),
         }
     }

@@ -199,9 +199,20 @@ impl Ledger {
                 Ok(_) => break,
                 Err(e) => {
                     tracing::error!(error = %e, "old records could not be removed; it is tried again");
-                    break;
+                    return;
                 }
             }
+        }
+        // What is gone for its readers. Their times were promised by the ledger's clock as it is.
+        let now = self.store.now();
+        let gone = async {
+            while self.store.prune_handles(now, 200).await? + self.store.prune_shelf(now, 200).await? >= 200 {
+                self.env.sleep(Millis(5)).await;
+            }
+            Ok::<_, StoreError>(())
+        };
+        if let Err(e) = gone.await {
+            tracing::error!(error = %e, "old handles could not be removed; it is tried again");
         }
     }
 
@@ -242,6 +253,7 @@ impl Ledger {
         let now = self.store.now();
         match &op.execution {
             Execution::Accepted if due => Ok(self.settle(&op, Event::Expire).await?.into()),
+            Execution::InputRequired { .. } if due => Ok(self.settle(&op, Event::Expire).await?.into()),
             Execution::Running if planted!(LeftBehind) => Ok(Came::Nothing),
             Execution::Running => {
                 let mine = op.owner == self.store.epoch();
@@ -249,7 +261,8 @@ impl Ledger {
                     // Its own timer ends it; a hung one is taken over after a moment.
                     return Ok(Came::Nothing);
                 }
-                if !op.is_past_no_return() && self.caller_gone(&op) {
+                let abandoned = op.task.is_none() || planted!(HandedOutAbandoned);
+                if abandoned && !op.is_past_no_return() && self.caller_gone(&op) {
                     let done = self.settle(&op, Event::CallerGone).await?;
                     if done {
                         self.live.stop(op.id, op.attempt);
@@ -291,7 +304,7 @@ impl Ledger {
         });
         match settled.await {
             Ok(_) => Ok(true),
-            Err(ApplyError::Refused(_) | ApplyError::Gone) => Ok(false),
+            Err(ApplyError::Refused(_) | ApplyError::Gone | ApplyError::Handle { .. }) => Ok(false),
             Err(ApplyError::Store(e)) => Err(e),
         }
     }
@@ -319,7 +332,7 @@ impl Ledger {
                 Ok(true)
             }
             Err(ApplyError::Refused(Refusal::Cap)) => self.give_up_at_cap(op).await,
-            Err(ApplyError::Refused(_) | ApplyError::Gone) => Ok(false),
+            Err(ApplyError::Refused(_) | ApplyError::Gone | ApplyError::Handle { .. }) => Ok(false),
             Err(ApplyError::Store(e)) => Err(e),
         }
     }

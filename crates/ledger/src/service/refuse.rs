@@ -1,6 +1,7 @@
 //! The answers that are no results: what happened, what is safe now, what to do.
 
-use super::{Call, CallError, Kind, Ledger};
+use super::{Answer, Call, CallError, Kind, Ledger, Note};
+use crate::decide::DENIED;
 use crate::keys;
 use crate::operation::{DeliveryState, Execution, Operation};
 use crate::store::StoreError;
@@ -98,6 +99,74 @@ impl Ledger {
         }
     }
 
+    /// For a caller that can't be asked, can't come back by itself and holds no task: what such a one is told in the place
+    /// of an answer that needs it.
+    #[must_use]
+    pub fn or_error(&self, call: &Call, answer: Answer) -> Answer {
+        let e = match &answer {
+            Answer::Input { operation, .. } => self.unanswered_error(call, operation),
+            Answer::Confirm { operation, .. } => self.in_doubt_error(call, operation),
+            Answer::Running { operation, .. } => self.still_running_error(call, operation),
+            Answer::Result { .. } | Answer::Error(_) | Answer::Gone => return answer,
+        };
+        Answer::Error(Box::new(e))
+    }
+
+    /// The answer to a caller that neither can wait longer nor come back by itself.
+    #[must_use]
+    pub fn still_running_error(&self, call: &Call, op: &Operation) -> CallError {
+        self.answered(self.still_running(call, op))
+    }
+
+    /// The answer to a caller that can't be asked, about an operation of which only a person can tell.
+    #[must_use]
+    pub fn in_doubt_error(&self, call: &Call, op: &Operation) -> CallError {
+        self.answered(self.in_doubt(call, op))
+    }
+
+    /// The answer to a caller that can't be asked, about an operation that waits for answers.
+    #[must_use]
+    pub fn unanswered_error(&self, call: &Call, op: &Operation) -> CallError {
+        self.answered(self.unanswered(call, op))
+    }
+
+    fn answered(&self, e: CallError) -> CallError {
+        self.observer.note(Note::Answered(e.kind));
+        e
+    }
+
+    fn unanswered(&self, call: &Call, op: &Operation) -> CallError {
+        if op.waits_for_approval() {
+            return self.about(
+                call,
+                op,
+                Kind::ApprovalRequired,
+                format!("The operation {} waits for a person's yes; nothing of it was done yet.", op.id),
+                "Ask an operator to grant it with `counterfoil ops approve` and the operation's id, then call again with `retryKey` as the idempotency key.",
+            );
+        }
+        self.about(
+            call,
+            op,
+            Kind::Denied,
+            format!("The operation {} waits for an answer that this client can't give.", op.id),
+            "Call again with `retryKey` from a client that can be asked, or leave it: it ends by itself.",
+        )
+    }
+
+    pub(super) fn answer_conflict(&self, call: &Call, op: &Operation) -> CallError {
+        CallError {
+            new_key: None,
+            ..self.about(
+                call,
+                op,
+                Kind::AnswerConflict,
+                format!("Another answer was given to a question of the operation {} before, and that one counts.", op.id),
+                "Call again with `retryKey` and without answers to get the result under the first answer.",
+            )
+        }
+    }
+
     pub(super) fn still_running(&self, call: &Call, op: &Operation) -> CallError {
         CallError {
             retry_after: Some(Millis::secs(5)),
@@ -134,6 +203,15 @@ impl Ledger {
     }
 
     pub(super) fn failed(&self, call: &Call, op: &Operation, reason: &str) -> CallError {
+        if op.task.is_some() {
+            return self.about(
+                call,
+                op,
+                Kind::Unavailable,
+                format!("The operation {} had no effect: {reason}. It was handed out as a task, and that has ended.", op.id),
+                "For another try, call with `newKey`.",
+            );
+        }
         CallError {
             retry_after: Some(Millis::secs(1)),
             new_key: None,
@@ -153,7 +231,11 @@ impl Ledger {
                 call,
                 op,
                 Kind::Denied,
-                format!("The operation {} was cancelled; it had no effect.", op.id),
+                if op.decisions.last().is_some_and(|d| d.what == DENIED) {
+                    format!("The operation {} was denied by a person; it had no effect.", op.id)
+                } else {
+                    format!("The operation {} was cancelled; it had no effect.", op.id)
+                },
                 "Do not repeat it unless a new one is wanted: then call with `newKey`.",
             )
         } else {

@@ -100,7 +100,7 @@ impl Ledger {
         match ended {
             Ok(result) => self.close(&attempt, result).await,
             Err(RunError::Stopped(
-                Stopped::Fenced | Stopped::Doubt(_) | Stopped::Ask(_) | Stopped::Rest(_),
+                Stopped::Fenced | Stopped::Doubt(_) | Stopped::Ask(_) | Stopped::Asked | Stopped::Rest(_),
             )) => {}
             Err(RunError::Stopped(Stopped::Store(e))) => {
                 tracing::warn!(error = %e, "an attempt ended because the ledger could not be used");
@@ -136,7 +136,7 @@ impl Ledger {
             Err(ApplyError::Store(e)) => {
                 tracing::warn!(operation = %op.id, error = %e, "the end of an attempt could not be recorded; recovery takes it up");
             }
-            Err(ApplyError::Refused(_) | ApplyError::Gone) => {
+            Err(ApplyError::Refused(_) | ApplyError::Gone | ApplyError::Handle { .. }) => {
                 tracing::debug!(operation = %op.id, "the attempt was fenced off")
             }
         }
@@ -169,7 +169,7 @@ impl Ledger {
                     tracing::warn!(operation = %op.id, "a tool ended with an open effect; recovery takes it up");
                 }
             }
-            Err(ApplyError::Refused(_) | ApplyError::Gone) => {}
+            Err(ApplyError::Refused(_) | ApplyError::Gone | ApplyError::Handle { .. }) => {}
             Err(ApplyError::Store(e)) => {
                 tracing::warn!(operation = %op.id, error = %e, "a result could not be recorded; recovery takes it up")
             }

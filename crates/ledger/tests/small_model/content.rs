@@ -115,6 +115,12 @@ impl View<'_> {
             spoken: _,
             delivery: _,
             decisions: _,
+            form: _,
+            more: _,
+            // Nothing is asked, and nothing handed out.
+            inputs: _,
+            planned: _,
+            task: _,
         } = op;
         (execution.word(), attempt, counted_from).hash(h);
         // Which boot it is matters only as far as it is somebody's, or nobody's.

@@ -201,6 +201,48 @@ impl Store for Gated {
     async fn prune_sessions(&self, unused_since: Time, limit: usize) -> Result<usize, StoreError> {
         self.inner.prune_sessions(unused_since, limit).await
     }
+    async fn handle(
+        &self,
+        id_hash: &[u8; 32],
+        principal: &str,
+        now: Time,
+    ) -> Result<Option<Handle>, StoreError> {
+        self.readable()?;
+        self.inner.handle(id_hash, principal, now).await
+    }
+    async fn handles(
+        &self,
+        principal: &str,
+        kind: Option<&str>,
+        after: Option<[u8; 32]>,
+        limit: usize,
+        now: Time,
+    ) -> Result<Vec<Handle>, StoreError> {
+        self.readable()?;
+        self.inner.handles(principal, kind, after, limit, now).await
+    }
+    async fn touch_handle(&self, id_hash: &[u8; 32], principal: &str, at: Time) -> Result<(), StoreError> {
+        self.inner.touch_handle(id_hash, principal, at).await
+    }
+    async fn prune_handles(&self, now: Time, limit: usize) -> Result<usize, StoreError> {
+        self.inner.prune_handles(now, limit).await
+    }
+    async fn shelved(&self, name: &str) -> Result<Option<Shelved>, StoreError> {
+        self.readable()?;
+        self.inner.shelved(name).await
+    }
+    async fn shelve(
+        &self,
+        name: &str,
+        expected: u64,
+        data: Vec<u8>,
+        until: Option<Time>,
+    ) -> Result<bool, StoreError> {
+        self.inner.shelve(name, expected, data, until).await
+    }
+    async fn prune_shelf(&self, now: Time, limit: usize) -> Result<usize, StoreError> {
+        self.inner.prune_shelf(now, limit).await
+    }
     async fn put_api_key(&self, key: ApiKey) -> Result<(), StoreError> {
         self.inner.put_api_key(key).await
     }

@@ -82,6 +82,14 @@ pub enum Mood {
     TwoAtOnce,
     /// Causes no effect.
     NoEffect,
+    /// Asks `name`, then `size`, then has its effect.
+    Asks,
+    /// Asks something else under `name`.
+    AsksOtherwise,
+    /// Has its effect, then asks.
+    AsksAfter,
+    /// Makes a handle, then changes it, then has its effect; hangs behind the first so many steps.
+    Handles(usize),
 }
 
 pub struct Tool {
@@ -89,7 +97,21 @@ pub struct Tool {
     pub mood: Mutex<Mood>,
     pub recovery: Recovery,
     pub runs: AtomicUsize,
+    /// The answers that it got.
+    pub told: Mutex<Vec<(Vec<u8>, Vec<u8>)>>,
+    of: std::sync::OnceLock<std::sync::Weak<Ledger>>,
 }
+
+/// A question of the tool.
+pub fn ask(key: &str) -> Ask {
+    Ask { key: key.into(), kind: InputKind::Client, request: format!("{key}?").into_bytes() }
+}
+
+/// A person's yes.
+pub fn approval() -> Ask {
+    Ask { key: "approval".into(), kind: InputKind::Approval, request: b"POST /refunds amount=5?".to_vec() }
+}
+
 
 pub fn intent(recovery: &Recovery, name: &str) -> Intent {
     Intent {
@@ -120,6 +142,20 @@ impl Runner for Tool {
                 }
                 return Ok(ToolResult { result: b"all is well".to_vec(), is_error: false });
             }
+            Mood::Asks => {
+                let name = attempt.ask(vec![ask("name")]).await?.remove(0);
+                let size = attempt.ask(vec![ask("size")]).await?.remove(0);
+                self.told.lock().unwrap().push((name, size));
+            }
+            Mood::AsksOtherwise => {
+                attempt.ask(vec![Ask { request: b"another".to_vec(), ..ask("name") }]).await?;
+            }
+            Mood::AsksAfter => {
+                attempt.effect(intent(&self.recovery, "refund"), &self.line).await?;
+                let answers = attempt.ask(vec![ask("name"), ask("size")]).await?;
+                return Ok(ToolResult { result: answers.concat(), is_error: false });
+            }
+            Mood::Handles(hangs) => return self.handles(attempt, hangs).await,
             _ => {}
         }
         let done = match attempt.recorded_intent(0).await? {
@@ -150,6 +186,48 @@ impl Runner for Tool {
             result: format!("account of {} effects: {why}", op.effects.len()).into_bytes(),
             is_error: true,
         }
+    }
+}
+
+impl Tool {
+    async fn handles(&self, attempt: &Attempt, hangs: usize) -> Result<ToolResult, RunError> {
+        let hang = async |step| {
+            if step == hangs {
+                std::future::pending::<()>().await;
+            }
+        };
+        let text = attempt.handle_id("basket", "");
+        let id_hash = handle::id_hash(&text);
+        let principal = attempt.operation().scope.principal;
+        let new = Handle {
+            id_hash,
+            principal: principal.clone(),
+            kind: "basket".into(),
+            value: b"0".to_vec(),
+            version: 1,
+            created_at: Time(0),
+            used_at: Time(0),
+            idle: Millis::secs(3600),
+            absolute: Millis::secs(7200),
+        };
+        let made = attempt.handle_change("basket", HandleChange::Create(new), Receipt(text.clone().into_bytes())).await?;
+        hang(1).await;
+        let there = self.ledger().handle(&principal, &text).await.map_err(Stopped::Store)?;
+        let Some(there) = there else { return Err(RunError::Tool("it is gone".into())) };
+        // What it adds depends on what is there: done twice, it would show.
+        let value = format!("{}+1", String::from_utf8_lossy(&there.value)).into_bytes();
+        let change =
+            HandleChange::Update { id_hash, principal, expected: there.version, value: value.clone(), at: Time(0) };
+        let changed = attempt.handle_change("add", change, Receipt(value)).await?;
+        hang(2).await;
+        let told = match (made, changed) {
+            (Ok(a), Ok(b)) => [a.0, b" ".to_vec(), b.0].concat(),
+            (a, b) => format!("{a:?} {b:?}").into_bytes(),
+        };
+        Ok(ToolResult { result: told, is_error: false })
+    }
+    fn ledger(&self) -> Arc<Ledger> {
+        self.of.get().and_then(std::sync::Weak::upgrade).unwrap()
     }
 }
 
@@ -188,6 +266,8 @@ pub struct Boot {
     pub policy: OperationPolicy,
     /// Whether operations are opened with their intent.
     pub single: bool,
+    /// What operations begin with.
+    pub asks: Vec<Ask>,
 }
 
 pub fn recovery(strategy: Strategy) -> Recovery {
@@ -233,9 +313,11 @@ impl Boot {
             mood: Mutex::new(Mood::Plain),
             recovery,
             runs: AtomicUsize::new(0),
+            told: Mutex::default(),
+            of: Arc::downgrade(&ledger).into(),
         });
         ledger.set_runner(tool.clone());
-        Boot { env, memory, store, ledger, tool, provider, notes, gate, policy: policy(), single: true }
+        Boot { env, memory, store, ledger, tool, provider, notes, gate, policy: policy(), single: true, asks: Vec::new() }
     }
 
     /// The next boot on the same records. The earlier one is left as it is: kill it, or let it be a zombie.
@@ -249,6 +331,7 @@ impl Boot {
         let mut b = Boot::on(env, memory, self.provider.clone(), self.tool.recovery.clone(), gate);
         b.policy = self.policy.clone();
         b.single = self.single;
+        b.asks = self.asks.clone();
         b
     }
 
@@ -271,9 +354,15 @@ impl Boot {
                 policy: self.policy.clone(),
                 intent: Some(intent(&self.tool.recovery, "refund")),
                 arguments: None,
+                asks: self.asks.clone(),
             }
         } else {
-            Creation { policy: self.policy.clone(), intent: None, arguments: Some(b"{}".to_vec()) }
+            Creation {
+                policy: self.policy.clone(),
+                intent: None,
+                arguments: Some(b"{}".to_vec()),
+                asks: self.asks.clone(),
+            }
         }
     }
 
@@ -282,7 +371,18 @@ impl Boot {
         self.call_until(call, std::future::pending()).await
     }
 
+    /// What a caller that can only take errors is told.
     pub async fn call_until(&self, call: &Call, gone: impl Future<Output = ()> + Send) -> Answer {
+        let a = self.asked_until(call, gone).await;
+        self.ledger.or_error(call, a)
+    }
+
+    /// What the ledger answers.
+    pub async fn asked(&self, call: &Call) -> Answer {
+        self.asked_until(call, std::future::pending()).await
+    }
+
+    pub async fn asked_until(&self, call: &Call, gone: impl Future<Output = ()> + Send) -> Answer {
         let creation = self.creation();
         let a = self.ledger.call::<()>(call, &move || Ok(creation.clone()), gone, |_| {}).await;
         a.unwrap()
@@ -296,10 +396,8 @@ impl Boot {
     pub fn spawn_call(&self, call: &Call) -> tokio::task::JoinHandle<Answer> {
         let (ledger, call, creation) = (self.ledger.clone(), call.clone(), self.creation());
         let h = tokio::spawn(async move {
-            ledger
-                .call::<()>(&call, &move || Ok(creation.clone()), std::future::pending(), |_| {})
-                .await
-                .unwrap()
+            let a = ledger.call::<()>(&call, &move || Ok(creation.clone()), std::future::pending(), |_| {}).await;
+            ledger.or_error(&call, a.unwrap())
         });
         self.env.tasks.lock().unwrap().push(h.abort_handle());
         h
@@ -350,6 +448,9 @@ pub fn unkeyed() -> Call {
         unkeyed: Unkeyed::Guard,
         guard_window: Millis::secs(300),
         wait: Millis::secs(45),
+        named: None,
+        answers: Vec::new(),
+        lease_of_caller: Millis(0),
     }
 }
 

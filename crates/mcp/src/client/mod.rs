@@ -1,8 +1,11 @@
-//! The client side of Streamable HTTP, revision 2026-07-28.
+//! The client side of Streamable HTTP: [`McpClient`] of revision 2026-07-28, [`LegacyClient`] of the earlier ones.
 //!
-//! It sends each request once. Whether and how to send again is for those who know what the request does; this client
-//! tells them what they need: [`Error::NotSent`] is proven, [`Error::Unknown`] is not, everything else is an answer.
+//! They send each request once. Whether and how to send again is for those who know what the request does; these clients
+//! tell them what they need: [`Error::NotSent`] is proven, [`Error::Unknown`] is not, everything else is an answer.
+mod legacy;
 mod reply;
+mod rounds;
+mod tasks;
 mod transport;
 
 use std::collections::{HashMap, HashSet};
@@ -14,6 +17,8 @@ use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use tokio::time::Instant;
 
+pub use legacy::LegacyClient;
+pub use rounds::{MAX_ROUNDS, Question, Round};
 pub use transport::{Sent, Transport};
 
 use crate::constants::{VERSION, header, meta, method, name_source};
@@ -122,12 +127,7 @@ impl McpClient {
     /// [`Error::Config`] if the URL, the token or the capabilities can't be used.
     pub fn new(config: ClientConfig) -> Result<McpClient, Error> {
         let uri = transport::endpoint(&config.url).map_err(Error::Config)?;
-        let bearer = config.bearer.map(|token| HeaderValue::from_str(&format!("Bearer {token}"))).transpose();
-        let mut bearer = bearer
-            .map_err(|_| Error::Config("the bearer token holds characters that a header can't".into()))?;
-        if let Some(value) = &mut bearer {
-            value.set_sensitive(true);
-        }
+        let bearer = bearer(config.bearer.as_deref())?;
         if !config.capabilities.is_object() {
             return Err(Error::Config("client capabilities must be a JSON object".into()));
         }
@@ -215,6 +215,17 @@ impl McpClient {
         arguments: Option<&RawObject>,
         mut options: CallOptions<'_>,
     ) -> Result<Reply, Error> {
+        let params = self.tool_call(name, arguments, &mut options);
+        self.request(method::TOOLS_CALL, &params, options).await
+    }
+
+    /// The parameters of a call; mirrors arguments into headers.
+    fn tool_call(
+        &self,
+        name: &str,
+        arguments: Option<&RawObject>,
+        options: &mut CallOptions<'_>,
+    ) -> Vec<(&'static str, Raw)> {
         let mirrored = {
             let known = self.mirrored.lock().unwrap_or_else(PoisonError::into_inner);
             known.get(name).map(|params| params.headers(arguments)).unwrap_or_default()
@@ -222,7 +233,7 @@ impl McpClient {
         options.headers.extend(mirrored.into_iter().map(|(name, value)| (Some(name), value)));
         let mut params = vec![("name", Raw::string(name))];
         params.extend(arguments.map(|arguments| ("arguments", arguments.raw())));
-        self.request(method::TOOLS_CALL, &params, options).await
+        params
     }
 
     /// Any request. Its future may be dropped: that closes the connection, which cancels the request.
@@ -234,6 +245,15 @@ impl McpClient {
         method: &str,
         params: &[(&str, Raw)],
         mut options: CallOptions<'_>,
+    ) -> Result<Reply, Error> {
+        self.send(method, params, &mut options).await
+    }
+
+    async fn send(
+        &self,
+        method: &str,
+        params: &[(&str, Raw)],
+        options: &mut CallOptions<'_>,
     ) -> Result<Reply, Error> {
         let deadline = Instant::now() + options.timeout.unwrap_or(self.timeout);
         let id = Id::number(self.next_id.fetch_add(1, Ordering::Relaxed));
@@ -253,7 +273,7 @@ impl McpClient {
         members(&mut body, options.params.iter().map(|(name, value)| (name.as_str(), value)));
         body.push_str("}}");
 
-        let mut headers = std::mem::take(&mut options.headers);
+        let mut headers = options.headers.clone();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
         headers.insert(HeaderName::from_static(header::PROTOCOL_VERSION), HeaderValue::from_static(VERSION));
@@ -272,7 +292,7 @@ impl McpClient {
         }
 
         #[cfg(feature = "wire-log")]
-        crate::wire_log::client(body.as_bytes());
+        crate::wire_log::client(crate::revision::Revision::V2026_07_28, None, body.as_bytes());
         let response = self.transport.open(&self.uri, headers, body.into(), deadline).await?;
         let reading = reply::read(response, &id, &mut options.on_progress, self.transport.response_cap());
         match tokio::time::timeout_at(deadline, reading).await {
@@ -280,6 +300,17 @@ impl McpClient {
             Err(_) => Err(Error::Unknown("no response in time".into())),
         }
     }
+}
+
+/// The value of `Authorization`.
+fn bearer(token: Option<&str>) -> Result<Option<HeaderValue>, Error> {
+    let value = token.map(|token| HeaderValue::from_str(&format!("Bearer {token}"))).transpose();
+    let mut value =
+        value.map_err(|_| Error::Config("the bearer token holds characters that a header can't".into()))?;
+    if let Some(value) = &mut value {
+        value.set_sensitive(true);
+    }
+    Ok(value)
 }
 
 fn members<'a>(body: &mut String, all: impl Iterator<Item = (&'a str, &'a Raw)>) {

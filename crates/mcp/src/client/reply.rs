@@ -1,6 +1,6 @@
 //! Reading an answer: one JSON message, or an event stream that ends with it.
 use http::header::CONTENT_TYPE;
-use http::{Response, StatusCode};
+use http::{HeaderMap, Response, StatusCode};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 
@@ -13,12 +13,31 @@ use crate::message::Id;
 use crate::sse;
 
 /// Answers come from servers we call, so their JSON is checked for form, but not for duplicates.
-const LIMITS: Limits = Limits { depth: 128, unique_members: false };
+pub(super) const LIMITS: Limits = Limits { depth: 128, unique_members: false };
 
 /// The start of an answer's body that is shown when it is no MCP message.
 const SHOWN: usize = 300;
 
 pub(super) type OnProgress<'a> = Option<Box<dyn FnMut(Progress) + Send + 'a>>;
+
+/// Whether an answer is an event stream.
+pub(super) fn is_stream<B>(response: &Response<B>) -> bool {
+    response.status().is_success() && media_type(response.headers()) == b"text/event-stream"
+}
+
+fn media_type(headers: &HeaderMap) -> Vec<u8> {
+    let kind = headers.get(CONTENT_TYPE).map(|v| v.as_bytes()).unwrap_or_default();
+    kind.split(|b| *b == b';').next().unwrap_or_default().trim_ascii().to_ascii_lowercase()
+}
+
+/// An answer that is none of those that were to come: a JSON-RPC error without an id, or HTTP alone.
+pub(super) async fn refusal(response: Response<Incoming>, cap: usize) -> Error {
+    // No request has this id, so only an error that names none is taken.
+    match read(response, &Id::number(u64::MAX), &mut None, cap).await {
+        Err(error) => error,
+        Ok(_) => Error::Protocol("a response came that nobody asked for".into()),
+    }
+}
 
 /// Reads to the final response. Dropping this future closes the connection, which cancels the request.
 pub(super) async fn read(
@@ -27,12 +46,12 @@ pub(super) async fn read(
     on_progress: &mut OnProgress<'_>,
     cap: usize,
 ) -> Result<Reply, Error> {
+    let streams = is_stream(&response);
     let (head, body) = response.into_parts();
-    let kind = head.headers.get(CONTENT_TYPE).map(|v| v.as_bytes()).unwrap_or_default();
-    let kind = kind.split(|b| *b == b';').next().unwrap_or_default().trim_ascii().to_ascii_lowercase();
-    if head.status.is_success() && kind == b"text/event-stream" {
+    if streams {
         return stream(head.status, body, id, on_progress, cap).await;
     }
+    let kind = media_type(&head.headers);
     let body = collect(body, cap).await.map_err(Error::Unknown)?;
     let message =
         if kind == b"application/json" { RawObject::parse(body.clone(), &LIMITS).ok() } else { None };
@@ -80,7 +99,7 @@ async fn stream(
 }
 
 /// The response in a message, if it is the response to this request (or an error that could name no request).
-fn answer(status: StatusCode, message: &RawObject, id: &Id) -> Option<Result<Reply, Error>> {
+pub(super) fn answer(status: StatusCode, message: &RawObject, id: &Id) -> Option<Result<Reply, Error>> {
     let own = message.get("id");
     let matches = own.as_ref() == Some(id.raw());
     if let Some(error) = message.get("error").filter(|_| matches || own.is_none_or(|id| id.is_null())) {
@@ -104,7 +123,7 @@ fn answer(status: StatusCode, message: &RawObject, id: &Id) -> Option<Result<Rep
     Some(Ok(Reply { result, result_type }))
 }
 
-fn progress(message: &RawObject) -> Option<Progress> {
+pub(super) fn progress(message: &RawObject) -> Option<Progress> {
     if message.get("method")?.as_string()? != method::PROGRESS {
         return None;
     }

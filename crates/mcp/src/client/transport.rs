@@ -111,10 +111,22 @@ impl Transport {
         body: Bytes,
         deadline: Instant,
     ) -> Result<Response<Incoming>, Error> {
+        self.open_by(Method::POST, uri, headers, body, deadline).await
+    }
+
+    /// The same by another HTTP method.
+    pub(crate) async fn open_by(
+        &self,
+        method: Method,
+        uri: &Uri,
+        headers: HeaderMap,
+        body: Bytes,
+        deadline: Instant,
+    ) -> Result<Response<Incoming>, Error> {
         // hyper may send a request without a body whole, without asking for the body: no proof there.
         let gate = Arc::new(AtomicU8::new(if body.is_empty() { PASSED } else { UNTOUCHED }));
         let mut request = Request::new(Gated { body: Some(body), gate: gate.clone() });
-        *request.method_mut() = Method::POST;
+        *request.method_mut() = method;
         *request.uri_mut() = uri.clone();
         *request.headers_mut() = headers;
         let (why, connecting) = match tokio::time::timeout_at(deadline, self.client.request(request)).await {

@@ -119,6 +119,11 @@ impl Raw {
         &self.0
     }
 
+    /// The same in a buffer of its own, for what outlives the message that it came in.
+    pub fn detached(&self) -> Raw {
+        Raw(Bytes::copy_from_slice(&self.0))
+    }
+
     /// Whether it is an object.
     pub fn is_object(&self) -> bool {
         self.0.first() == Some(&b'{')

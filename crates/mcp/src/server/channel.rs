@@ -13,7 +13,9 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::ask::Unsent;
 use super::{Exchange, Transport};
+use crate::constants::method;
 use crate::error::RpcError;
 use crate::json::Raw;
 use crate::message::Id;
@@ -56,6 +58,8 @@ pub(super) struct Channel {
     pub queue: usize,
     /// Cancelled when the client is gone or has cancelled, or a listen stream ended for any reason.
     pub gone: Gone,
+    /// Cancelled when the transport is gone, which is no cancellation for a legacy request over HTTP.
+    pub cut: Gone,
     /// The request's method, which says what the answer must look like.
     #[cfg(feature = "wire-log")]
     pub about: Option<Box<str>>,
@@ -137,8 +141,13 @@ impl Channel {
     pub fn of(exchange: &Exchange, streams: bool, queue: usize) -> Channel {
         let (caller, meta) = (&exchange.caller, &exchange.meta);
         let mut new = Channel::new(caller.revision, caller.transport, streams, queue);
-        new.id = Some(exchange.request.id.clone());
-        new.progress_token = meta.progress_token().cloned();
+        let (id, token) = (&exchange.request.id, meta.progress_token());
+        // Both lie in the buffer that the request was read into, with its headers. A call that ends soon shares it; a
+        // stream would hold on to it for hours.
+        (new.id, new.progress_token) = match exchange.request.method.as_str() {
+            method::LISTEN => (Id::new(id.raw().detached()), token.map(Raw::detached)),
+            _ => (Some(id.clone()), token.cloned()),
+        };
         new.log_level = meta.log_level();
         #[cfg(feature = "wire-log")]
         {
@@ -169,6 +178,7 @@ impl Channel {
             streams,
             queue,
             gone: Gone::default(),
+            cut: Gone::default(),
             #[cfg(feature = "wire-log")]
             about: None,
             waker: AtomicWaker::new(),
@@ -245,6 +255,35 @@ impl Channel {
             self.end_listening();
         }
         room
+    }
+
+    /// Queues a request to a legacy client. One that can't be queued is never sent.
+    pub fn ask(&self, message: Bytes) -> Result<(), Unsent> {
+        if !self.revision.is_legacy() || !self.streams {
+            return Err(Unsent::NoStream);
+        }
+        let mut state = self.state();
+        if state.closed || state.last.is_some() || matches!(state.listening, Listening::Over) {
+            return Err(Unsent::Gone);
+        }
+        if state.events.len() >= self.queue {
+            return Err(Unsent::Full);
+        }
+        state.events.push_back(message);
+        drop(state);
+        self.waker.wake();
+        Ok(())
+    }
+
+    /// Queues the news that a request to the client is moot. Such news have room, since each follows a request that had,
+    /// and they may still leave ahead of the final response.
+    pub fn withdraw(&self, message: Bytes) {
+        let mut state = self.state();
+        if !state.closed && !matches!(state.listening, Listening::Over) {
+            state.events.push_back(message);
+            drop(state);
+            self.waker.wake();
+        }
     }
 
     /// Ends a listen stream, in the modern era with its final result, and gives the news of that result's delivery;
@@ -330,6 +369,7 @@ impl Channel {
         drop(state);
         // Whoever waits for its delivery learns of it outside of the lock.
         drop(last);
+        self.cut.cancel();
         self.waker.wake();
         listening
     }

@@ -1,4 +1,5 @@
-//! One TCP connection as answers see it: who is at the other end, and whether their bytes reached the kernel.
+//! One TCP connection as answers see it: who is at the other end, what it speaks, and whether their bytes reached the
+//! kernel.
 //!
 //! hyper takes the last piece of a body before it has written it. An answer therefore counts as *written* only when a
 //! flush of its connection succeeded after hyper took that piece; if the socket fails or closes first, it doesn't.
@@ -28,6 +29,8 @@ pub(super) struct Connection {
 /// Answers that hyper has taken and not yet flushed.
 #[derive(Debug, Default)]
 pub(super) struct Flushes {
+    /// Whether the connection has brought a request.
+    pub asked: AtomicBool,
     any: AtomicBool,
     waiting: Mutex<Waiting>,
 }
@@ -66,6 +69,13 @@ impl Flushes {
     }
 }
 
+/// What the other end speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Speaks {
+    Http1,
+    Http2,
+}
+
 /// The socket, with three watches: flushes, a time limit for the very first bytes (before hyper's own applies), and a
 /// time limit for a peer that doesn't read.
 pub(super) struct Watched<T> {
@@ -73,18 +83,39 @@ pub(super) struct Watched<T> {
     flushes: Arc<Flushes>,
     opening: Option<Pin<Box<Sleep>>>,
     opened: usize,
+    ahead: Ahead,
     stall: Option<Pin<Box<Sleep>>>,
     stalled: bool,
     write_timeout: Duration,
 }
 
-/// Bytes after which hyper's own time limits apply: the length of the HTTP/2 preface.
-const PREFACE: usize = 24;
+/// How HTTP/2 begins (RFC 9113, 3.4). Behind as many bytes hyper's own time limits apply.
+const PREFACE: [u8; 24] = *b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// Bytes that were read to see what the other end speaks, and that nobody took yet.
+#[derive(Default)]
+struct Ahead {
+    bytes: [u8; PREFACE.len()],
+    read: u8,
+    taken: u8,
+    /// How reading on failed, told after the bytes.
+    failed: Option<io::ErrorKind>,
+}
+
+impl Ahead {
+    fn read(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.read)]
+    }
+
+    fn rest(&self) -> &[u8] {
+        &self.read()[usize::from(self.taken)..]
+    }
+}
 
 impl<T> Watched<T> {
     pub fn new(io: T, flushes: Arc<Flushes>, first_bytes: Duration, write_timeout: Duration) -> Watched<T> {
-        let opening = Some(Box::pin(sleep(first_bytes)));
-        Watched { io, flushes, opening, opened: 0, stall: None, stalled: false, write_timeout }
+        let (opening, ahead) = (Some(Box::pin(sleep(first_bytes))), Ahead::default());
+        Watched { io, flushes, opening, opened: 0, ahead, stall: None, stalled: false, write_timeout }
     }
 
     /// Arms the time limit while the peer takes nothing, and disarms it when it does.
@@ -111,17 +142,34 @@ impl<T> Drop for Watched<T> {
     }
 }
 
-impl<T: AsyncRead + Unpin> AsyncRead for Watched<T> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
+impl<T: AsyncRead + Unpin> Watched<T> {
+    /// Finds out what the other end speaks, as soon as it is clear. What is read for that stays to be read.
+    pub fn poll_speaks(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Speaks>> {
+        loop {
+            let before = self.ahead.read().len();
+            if before == PREFACE.len() {
+                return Poll::Ready(Ok(Speaks::Http2));
+            }
+            let mut bytes = [0; PREFACE.len()];
+            let mut buf = ReadBuf::new(&mut bytes[before..]);
+            std::task::ready!(self.poll_socket(cx, &mut buf))?;
+            let new = buf.filled();
+            let as_expected = !new.is_empty() && PREFACE[before..].starts_with(new);
+            let read = before + new.len();
+            self.ahead.bytes[before..read].copy_from_slice(&bytes[before..read]);
+            self.ahead.read = u8::try_from(read).unwrap_or(u8::MAX);
+            if !as_expected {
+                return Poll::Ready(Ok(Speaks::Http1));
+            }
+        }
+    }
+
+    fn poll_socket(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         let read = Pin::new(&mut self.io).poll_read(cx, buf);
         if self.opening.is_some() {
             self.opened += buf.filled().len() - before;
-            if self.opened >= PREFACE {
+            if self.opened >= PREFACE.len() {
                 self.opening = None;
             } else if let (Poll::Pending, Some(limit)) = (&read, &mut self.opening)
                 && limit.as_mut().poll(cx).is_ready()
@@ -130,6 +178,35 @@ impl<T: AsyncRead + Unpin> AsyncRead for Watched<T> {
             }
         }
         read
+    }
+}
+
+impl<T: AsyncRead + Unpin> AsyncRead for Watched<T> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        if let Some(failed) = this.ahead.failed.take() {
+            return Poll::Ready(Err(failed.into()));
+        }
+        let rest = this.ahead.rest();
+        if rest.is_empty() {
+            return this.poll_socket(cx, buf);
+        }
+        let taken = rest.len().min(buf.remaining());
+        buf.put_slice(&rest[..taken]);
+        this.ahead.taken += u8::try_from(taken).unwrap_or(u8::MAX);
+        // What is there already comes along: given the beginning alone, hyper would make its buffer twice as large to
+        // have room for the rest.
+        if this.ahead.rest().is_empty()
+            && buf.remaining() > 0
+            && let Poll::Ready(Err(e)) = this.poll_socket(cx, buf)
+        {
+            this.ahead.failed = Some(e.kind());
+        }
+        Poll::Ready(Ok(()))
     }
 }
 
@@ -162,5 +239,75 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Watched<T> {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::future::poll_fn;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    fn watched(limit: Duration) -> (DuplexStream, Watched<DuplexStream>) {
+        let (theirs, ours) = duplex(4096);
+        (theirs, Watched::new(ours, Arc::default(), limit, LONG))
+    }
+
+    async fn speaks(socket: &mut Watched<DuplexStream>) -> io::Result<Speaks> {
+        poll_fn(|cx| socket.poll_speaks(cx)).await
+    }
+
+    #[tokio::test]
+    async fn what_is_spoken_is_found_out_and_nothing_is_lost() {
+        let cases = [
+            ("GET / HTTP/1.1\r\nHost: a\r\n\r\n", Speaks::Http1),
+            ("POST /mcp HTTP/1.1\r\nHost: a\r\n\r\n", Speaks::Http1),
+            ("PRI * HTTP/1.1\r\nHost: a\r\n\r\n", Speaks::Http1),
+            ("PR", Speaks::Http1),
+            ("", Speaks::Http1),
+            ("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", Speaks::Http2),
+            ("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\nand frames", Speaks::Http2),
+        ];
+        for (text, expected) in cases {
+            for piece in [1, 3, 23, 24, 25, 100] {
+                let (mut theirs, mut socket) = watched(LONG);
+                let sending = tokio::spawn(async move {
+                    for bytes in text.as_bytes().chunks(piece) {
+                        theirs.write_all(bytes).await.unwrap();
+                        tokio::task::yield_now().await;
+                    }
+                });
+                assert_eq!(speaks(&mut socket).await.unwrap(), expected, "{text:?} in pieces of {piece}");
+                // By small steps, and at once.
+                let mut all = String::new();
+                let mut few = [0; 5];
+                let n = socket.read(&mut few).await.unwrap();
+                all.push_str(std::str::from_utf8(&few[..n]).unwrap());
+                socket.read_to_string(&mut all).await.unwrap();
+                assert_eq!(all, text, "in pieces of {piece}");
+                sending.await.unwrap();
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn what_follows_the_beginning_comes_with_it() {
+        let text = b"POST /mcp HTTP/1.1\r\nHost: a\r\n\r\n";
+        let (mut theirs, mut socket) = watched(LONG);
+        theirs.write_all(text).await.unwrap();
+        speaks(&mut socket).await.unwrap();
+        let mut buffer = [0; 100];
+        assert_eq!(socket.read(&mut buffer).await.unwrap(), text.len(), "one read gives all that is there");
+    }
+
+    #[tokio::test]
+    async fn who_does_not_say_what_it_speaks_has_its_limit() {
+        let (mut theirs, mut socket) = watched(Duration::from_millis(50));
+        theirs.write_all(b"PRI * ").await.unwrap();
+        let failed = speaks(&mut socket).await.unwrap_err();
+        assert_eq!(failed.kind(), io::ErrorKind::TimedOut);
     }
 }

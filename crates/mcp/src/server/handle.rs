@@ -15,7 +15,7 @@ use super::connection::{Connection, Flushes};
 use super::era::{self, Era};
 use super::intake::{Accepts, is_json, read};
 use super::refusal::{About, Refusal};
-use super::{Caller, Endpoint, Exchange, Service, Transport, dispatch, http_legacy, streams};
+use super::{Caller, CallersEras, Endpoint, Exchange, Service, Transport, dispatch, http_legacy, streams};
 use crate::constants::method;
 use crate::error::RpcError;
 use crate::json::Limits;
@@ -63,13 +63,20 @@ async fn take<S: Service, B: Body<Data = Bytes> + Unpin>(
 ) -> Result<Response, Refusal> {
     let config = &endpoint.config;
     endpoint.hosts.check(&parts).map_err(|why| Refusal::of(StatusCode::FORBIDDEN, why))?;
-    let eras = endpoint.eras(&parts);
-    if let Some(refusal) = refused_method(&parts, eras) {
+    let mut eras = endpoint.eras(&parts);
+    let by_caller = config.authenticator.as_ref().is_some_and(|a| a.tells_eras());
+    if let Some(refusal) = refused_method(&parts, if by_caller { Eras::Both } else { eras }) {
         return Err(refusal);
     }
     if let Some(authenticator) = &config.authenticator {
         let known = authenticator.authenticate(&parts).await?;
         parts.extensions.extend(known);
+    }
+    if let Some(CallersEras(its)) = parts.extensions.get().filter(|_| by_caller) {
+        eras = *its;
+    }
+    if let Some(refusal) = refused_method(&parts, eras).filter(|_| by_caller) {
+        return Err(refusal);
     }
     if parts.method != Method::POST {
         return Box::pin(http_legacy::without_body(endpoint, parts)).await;
@@ -103,9 +110,9 @@ async fn take<S: Service, B: Body<Data = Bytes> + Unpin>(
                 _ => Ok(bare(StatusCode::ACCEPTED)),
             }
         }
-        Ok(Message::Response(_)) => match era::by_header(&parts.headers) {
+        Ok(Message::Response(response)) => match era::by_header(&parts.headers) {
             Era::Legacy(revision) if eras.legacy() => {
-                Box::pin(http_legacy::responded(endpoint, parts, revision)).await
+                Box::pin(http_legacy::responded(endpoint, parts, response, revision)).await
             }
             Era::Modern if !eras.modern() => Err(era::modern_refused().into()),
             _ => Err(message::response_refused().into()),

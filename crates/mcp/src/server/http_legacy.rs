@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::response::Response;
 use bytes::Bytes;
-use http::header::ALLOW;
+use http::header::{ALLOW, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 
 use super::answer::{answer, bare, plain, streamed};
@@ -16,7 +16,7 @@ use super::era::{self, Era};
 use super::handle::{Head, caller};
 use super::intake::Accepts;
 use super::refusal::{About, Refusal};
-use super::{Caller, Client, Endpoint, InBatch, Outcome, Service, Subscription, legacy};
+use super::{Caller, Client, Endpoint, InBatch, Outcome, Service, Subscription, ask, legacy};
 use crate::constants::{header, method};
 use crate::error::RpcError;
 use crate::json::Limits;
@@ -170,14 +170,38 @@ async fn act<S: Service>(
     noted.await.map_err(|_| dispatch::failed())
 }
 
-/// A response of the client. Nothing asks it anything, so it answers nothing that is waited for.
+/// A response of the client: taken, and handed on before the answer.
 pub(super) async fn responded<S: Service>(
     endpoint: &Endpoint<S>,
     parts: Head,
+    response: message::Response,
     revision: Revision,
 ) -> Result<Response, Refusal> {
-    known(endpoint, parts, revision, &About::other(revision)).await?;
-    Ok(bare(StatusCode::ACCEPTED))
+    let (visitor, _) = known(endpoint, parts, revision, &About::other(revision)).await?;
+    match hand_on(endpoint, visitor.caller, response).await {
+        Ok(()) => Ok(bare(StatusCode::ACCEPTED)),
+        Err(refusal) => Err(refusal.about(&About::other(revision))),
+    }
+}
+
+/// Gives the service what a client answers. What answers nothing of ours has no effect.
+async fn hand_on<S: Service>(
+    endpoint: &Endpoint<S>,
+    caller: Caller,
+    response: message::Response,
+) -> Result<(), Refusal> {
+    let Some((id, outcome)) = ask::answered(response) else { return Ok(()) };
+    // In a task of its own, which a client that goes away doesn't touch.
+    let service = endpoint.service.clone();
+    let taken = endpoint.config.tasks.spawn(async move { service.response(caller, id, outcome).await });
+    match taken.await {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(error)) => {
+            let error = RpcError { http_status: StatusCode::SERVICE_UNAVAILABLE, ..error };
+            Err(Refusal::from(error).with(RETRY_AFTER, "1"))
+        }
+        Err(_) => Err(Refusal::failed(dispatch::failed(), false)),
+    }
 }
 
 /// GET and DELETE.
@@ -222,8 +246,10 @@ async fn stream<S: Service>(
     let channel = Arc::new(Channel::stream(revision, visitor.caller.transport, config.queue));
     let (service, feed) = (endpoint.service.clone(), Subscription::open(channel.clone(), None));
     let guard = EndIfPanicked(channel.clone());
+    let session = visitor.caller.session.clone();
+    let open = session.map(|session| config.session_streams.insert(session, channel.clone()));
     let feeding = Box::pin(async move {
-        let _guard = guard;
+        let (_guard, _open) = (guard, open);
         service.stream(visitor.caller, feed).await;
     });
     if dispatch::start(&config.tasks, feeding).await.is_err() {
@@ -285,6 +311,7 @@ pub(super) async fn batch<S: Service>(
         messages.iter().filter(|m| matches!(m, Ok(Message::Request(r)) if r.method == method::TOOLS_CALL));
     caller.extensions.insert(InBatch { calls: calls.count() });
     let mut batch = Batch::default();
+    let mut untaken = None;
     for message in messages {
         let request = match message {
             Ok(Message::Request(request)) => request,
@@ -294,7 +321,12 @@ pub(super) async fn batch<S: Service>(
                 }
                 continue;
             }
-            Ok(Message::Response(_)) => continue,
+            Ok(Message::Response(response)) => {
+                if let Err(refusal) = hand_on(endpoint, caller.clone(), response).await {
+                    untaken = Some(refusal);
+                }
+                continue;
+            }
             Err(refused) => {
                 batch.refused(&refused.error, refused.id.as_ref());
                 continue;
@@ -313,7 +345,13 @@ pub(super) async fn batch<S: Service>(
         }
     }
     if batch.is_empty() {
-        return Ok(bare(StatusCode::ACCEPTED));
+        return match untaken {
+            None => Ok(bare(StatusCode::ACCEPTED)),
+            Some(refusal) => Err(refusal.about(&About::other(revision))),
+        };
+    }
+    if untaken.is_some() {
+        tracing::error!("a response in a batch could not be taken; the requests beside it are answered");
     }
     Ok(batch.answer(&endpoint.config, events, flushes).await)
 }

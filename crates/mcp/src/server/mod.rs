@@ -6,6 +6,7 @@
 //! written ([`Delivering`]); a stream never ends without its final response; everything read is bounded.
 mod answer;
 mod app;
+mod ask;
 mod batch;
 mod body;
 mod channel;
@@ -37,6 +38,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub use app::App;
+pub use ask::{Asked, ClientError, MAX_ASKED_ID, SessionStreams, Unsent};
 pub use lines::{Line, LineReader, LinesConfig, serve_lines};
 pub use responder::{Delivering, Delivery, Notifier, Outcome, Responder, Subscription, WireResult};
 pub use running::Running;
@@ -79,6 +81,10 @@ pub struct Caller {
     /// found it; over lines it is what [`Service::initialize`] gave this connection. Always `None` in the modern era.
     pub session: Option<Arc<str>>,
 }
+
+/// What an [`Authenticator`] puts beside the principal where this caller is served other eras than the rest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CallersEras(pub Eras);
 
 /// An admitted request: its headers agree with its body, its revision is served.
 #[derive(Debug)]
@@ -196,6 +202,20 @@ pub trait Service: Send + Sync + 'static {
         std::future::ready(())
     }
 
+    /// Legacy era: the client answered a request that it was asked under `id`, a string ([`Notifier::request`]); or claims
+    /// to: nothing is known of the id but its length. Over HTTP the answer counts as taken when this returns.
+    ///
+    /// # Errors
+    /// It can't be taken at the moment: over HTTP the client gets 503.
+    fn response(
+        self: Arc<Self>,
+        _caller: Caller,
+        _id: String,
+        _outcome: Result<Raw, ClientError>,
+    ) -> impl Future<Output = Result<(), RpcError>> + Send {
+        std::future::ready(Ok(()))
+    }
+
     /// A client cancelled a request of a session by name, and none such runs here. Where sessions are served by several
     /// replicas, the one that works on it is to be told: [`Running::cancel_call`]. Without a session nothing is said,
     /// since elsewhere another client's request may have the same id.
@@ -237,6 +257,10 @@ pub trait Authenticator: Send + Sync + 'static {
     /// # Errors
     /// The refusal that is sent.
     async fn authenticate(&self, head: &Parts) -> Result<Extensions, HttpRefusal>;
+    /// Whether some callers are served other eras than the rest, as [`CallersEras`] beside the principal says.
+    fn tells_eras(&self) -> bool {
+        false
+    }
 }
 
 /// How the endpoint behaves.
@@ -273,7 +297,8 @@ pub struct HttpConfig {
     pub max_streams_each: usize,
     /// Which eras are served.
     pub eras: Eras,
-    /// Which eras are served under certain `Host` names (lower case, without port) instead of `eras`.
+    /// Which eras are served under certain `Host` names (lower case, without port) instead of `eras`. What an
+    /// [`Authenticator`] says of its caller ([`CallersEras`]) goes before both.
     pub eras_by_host: Vec<(String, Eras)>,
     /// A `Mcp-Session-Id` that a platform in front of this server minted is taken as it is: it names no session here.
     pub platform_sessions: bool,
@@ -288,6 +313,8 @@ pub struct HttpConfig {
     pub tasks: TaskTracker,
     /// Those of them that legacy clients may cancel by name.
     pub running: Running,
+    /// The streams that legacy sessions have open.
+    pub session_streams: SessionStreams,
 }
 
 impl Default for HttpConfig {
@@ -314,6 +341,7 @@ impl Default for HttpConfig {
             drain: Duration::from_secs(25),
             tasks: TaskTracker::new(),
             running: Running::default(),
+            session_streams: SessionStreams::default(),
         }
     }
 }

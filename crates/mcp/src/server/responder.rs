@@ -13,6 +13,7 @@ use super::channel::{Channel, Last};
 use super::running::Entry;
 use crate::constants::{meta, method, result_type};
 use crate::error::{RpcError, result_message};
+use crate::input::{self, Asker, InputRequest, Unasked};
 use crate::json::{Flaw, JsonError, Raw, RawObject, quote};
 use crate::message::Id;
 use crate::meta::LogLevel;
@@ -74,6 +75,35 @@ impl WireResult {
     /// [`JsonError`] if `object` isn't a JSON object.
     pub fn complete(object: &Raw, meta: &[(&str, &str)]) -> Result<WireResult, JsonError> {
         Self::new(object, result_type::COMPLETE, meta)
+    }
+
+    /// A result of the modern era that asks the client for more: what it asks, and the state that it is to bring back.
+    /// `_asker`: there is no such result of other requests.
+    ///
+    /// # Errors
+    /// [`Unasked`] if it asks nothing, or more than it may.
+    pub fn input_required(
+        _asker: Asker,
+        requests: &[InputRequest],
+        state: Option<&str>,
+        meta: &[(&str, &str)],
+    ) -> Result<WireResult, Unasked> {
+        Ok(Self::of(&input::asking(requests, state)?, result_type::INPUT_REQUIRED, meta))
+    }
+
+    /// A result of the modern era that hands out a task (SEP-2663, "Task Creation"), which must be findable by then, and
+    /// only to a client that declared the extension.
+    ///
+    /// # Errors
+    /// [`Unasked::NoTask`] if the object is no `Task`, or the request no `tools/call`.
+    pub fn task(asker: Asker, task: &RawObject, meta: &[(&str, &str)]) -> Result<WireResult, Unasked> {
+        let text = |name| task.string(name).is_some();
+        let lives = task.get("ttlMs").is_some_and(|ttl| ttl.is_integer() || ttl.is_null());
+        let whole = ["taskId", "status", "createdAt", "lastUpdatedAt"].into_iter().all(text);
+        if asker != Asker::ToolsCall || !whole || !lives {
+            return Err(Unasked::NoTask);
+        }
+        Ok(Self::of(task, result_type::TASK, meta))
     }
 
     /// The text.
@@ -298,7 +328,7 @@ impl Drop for Responder {
 
 /// An open stream of change notifications: of a listen request, or of a legacy client outside of its requests.
 pub struct Subscription {
-    channel: Arc<Channel>,
+    pub(super) channel: Arc<Channel>,
     /// Lets the client's cancellation find it.
     _running: Option<Entry>,
 }

@@ -8,30 +8,33 @@
 //! in front doesn't send one again that may have changed something. So a shutdown can be announced first
 //! ([`serve_announced`]): everything is answered as before, and every answer ends its connection, until those that are
 //! kept have gone by themselves.
+//!
+//! A connection may carry a stream that stays open for hours, and there may be thousands, so what one keeps is small: what
+//! all have in common is shared, and of the two protocols only the one that is spoken has state.
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
-use std::task::Poll;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use axum::response::Response;
 use http::header::CONNECTION;
 use http::{HeaderValue, Request, Version};
 use hyper::body::Incoming;
-use hyper::service::service_fn;
+use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Sleep, sleep};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::app::App;
-use super::connection::{Connection, Flushes, Watched};
-use super::limits::{HeadTimer, Signal};
+use super::app::{Answering, App};
+use super::connection::{Connection, Flushes, Speaks, Watched};
+use super::limits::{Awaited, HeadTimer, Signal};
 
 /// Limits of the server's connections.
 #[derive(Debug, Clone)]
@@ -84,23 +87,14 @@ pub async fn serve_announced(
     shutdown: CancellationToken,
     limits: ServeLimits,
 ) {
-    let app = app.into();
     let permits = Arc::new(Semaphore::new(limits.connections.max(1)));
     let connections = TaskTracker::new();
-    let ends = Ends::default();
-    let mut http = auto::Builder::new(TokioExecutor::new());
-    http.http1().header_read_timeout(limits.idle).max_buf_size(limits.max_head.max(8192));
-    http.http2()
-        .timer(TokioTimer::new())
-        .keep_alive_interval(limits.idle)
-        .max_header_list_size(u32::try_from(limits.max_head).unwrap_or(u32::MAX));
+    let common = Arc::new(Common::new(app.into(), limits));
+    let Common { limits, ends, .. } = &*common;
     let mut told = false;
     let begin = |stream: TcpStream, peer: SocketAddr, permit: Option<OwnedSemaphorePermit>| {
-        let one = connection(http.clone(), app.clone(), stream, peer, limits.clone(), ends.clone());
-        connections.spawn(async move {
-            one.await;
-            drop(permit);
-        });
+        let mut one = Serving::new(&common, stream, peer, permit);
+        connections.spawn(poll_fn(move |cx| one.poll(cx)));
     };
     loop {
         let next = async {
@@ -153,6 +147,31 @@ pub async fn serve_announced(
     }
 }
 
+/// What all connections have in common.
+struct Common {
+    app: App,
+    http1: http1::Builder,
+    http2: http2::Builder<TokioExecutor>,
+    limits: ServeLimits,
+    ends: Ends,
+}
+
+impl Common {
+    fn new(app: App, limits: ServeLimits) -> Common {
+        let (mut http1, mut http2) = (http1::Builder::new(), http2::Builder::new(TokioExecutor::new()));
+        // A buffer that is filled by a large read may hold more than its limit, so heads have one of their own.
+        http1
+            .header_read_timeout(limits.idle)
+            .max_buf_size(limits.max_head.max(8192))
+            .max_header_size(limits.max_head);
+        http2
+            .timer(TokioTimer::new())
+            .keep_alive_interval(limits.idle)
+            .max_header_list_size(u32::try_from(limits.max_head).unwrap_or(u32::MAX));
+        Common { app, http1, http2, limits, ends: Ends::default() }
+    }
+}
+
 /// How a connection learns that it is to end.
 #[derive(Clone, Default)]
 struct Ends {
@@ -164,84 +183,181 @@ struct Ends {
     kill: Signal,
 }
 
-/// What a connection has spoken so far.
-const NOTHING: u8 = 0;
-const HTTP_1: u8 = 1;
-const HTTP_2: u8 = 2;
+type Socket = Watched<TcpStream>;
 
-/// Serves one connection to its end; on shutdown it takes no further request.
-async fn connection(
-    mut http: auto::Builder<TokioExecutor>,
-    app: App,
-    stream: TcpStream,
-    peer: SocketAddr,
-    limits: ServeLimits,
-    ends: Ends,
-) {
-    if let Err(e) = stream.set_nodelay(true) {
-        tracing::debug!(error = %e, "TCP_NODELAY could not be set");
+/// A connection as far as it has come.
+enum Stage {
+    /// It has not been seen yet what the other end speaks; `None` where that just turned out.
+    Opening(Option<Box<(Socket, Requests)>>),
+    Http1(http1::Connection<TokioIo<Socket>, Requests>),
+    Http2(Box<http2::Connection<TokioIo<Socket>, Requests, TokioExecutor>>),
+}
+
+/// One connection, served to its end; on shutdown it takes no further request.
+struct Serving {
+    common: Arc<Common>,
+    stage: Stage,
+    flushes: Arc<Flushes>,
+    announced: Awaited,
+    shutdown: Awaited,
+    kill: Awaited,
+    /// It has been told that a shutdown was announced.
+    told: bool,
+    /// Its time to bring a first request, once there is a shutdown.
+    first: Option<Pin<Box<Sleep>>>,
+    stopped: bool,
+    _permit: Option<OwnedSemaphorePermit>,
+}
+
+impl Serving {
+    fn new(
+        common: &Arc<Common>,
+        stream: TcpStream,
+        peer: SocketAddr,
+        permit: Option<OwnedSemaphorePermit>,
+    ) -> Serving {
+        if let Err(e) = stream.set_nodelay(true) {
+            tracing::debug!(error = %e, "TCP_NODELAY could not be set");
+        }
+        let flushes = Arc::new(Flushes::default());
+        let Common { limits, ends, .. } = &**common;
+        let socket = Watched::new(stream, flushes.clone(), limits.idle, limits.write_stall);
+        let known = Connection { peer, flushes: flushes.clone() };
+        let requests = Requests { common: common.clone(), known };
+        Serving {
+            stage: Stage::Opening(Some(Box::new((socket, requests)))),
+            flushes,
+            announced: ends.announced.awaited(),
+            shutdown: ends.shutdown.awaited(),
+            kill: ends.kill.awaited(),
+            told: false,
+            first: None,
+            stopped: false,
+            _permit: permit,
+            common: common.clone(),
+        }
     }
-    let flushes = Arc::new(Flushes::default());
-    http.http1().timer(HeadTimer::default());
-    let io = TokioIo::new(Watched::new(stream, flushes.clone(), limits.idle, limits.write_stall));
-    let known = Connection { peer, flushes };
-    let spoken = AtomicU8::new(NOTHING);
-    let service = service_fn(|request: Request<Incoming>| {
-        let one = request.version() < Version::HTTP_2;
-        spoken.store(if one { HTTP_1 } else { HTTP_2 }, Ordering::Release);
-        let answer = app.answer(request, &known);
-        let last = one.then(|| ends.announced.clone());
-        async move {
-            let mut response = answer.await;
-            if last.is_some_and(|last| last.is_given()) {
-                response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-            }
-            Ok::<_, Infallible>(response)
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.kill.poll(cx).is_ready() {
+            return Poll::Ready(());
         }
-    });
-    let serving = http.serve_connection(io, service);
-    tokio::pin!(serving);
-    let [mut announced, mut shutdown, mut kill] =
-        [&ends.announced, &ends.shutdown, &ends.kill].map(Signal::awaited);
-    let mut told = false;
-    // Its time to bring a first request, once there is a shutdown.
-    let mut first: Option<Pin<Box<Sleep>>> = None;
-    let mut stopped = false;
-    let ended = poll_fn(|cx| {
-        if kill.poll(cx).is_ready() {
-            return Poll::Ready(Ok(()));
-        }
-        let mut served = serving.as_mut().poll(cx);
-        if served.is_pending() && !told && announced.poll(cx).is_ready() {
-            // Which it is is known from its first request on.
-            let spoken = spoken.load(Ordering::Acquire);
-            told = spoken != NOTHING;
-            if spoken == HTTP_2 {
+        let mut served = self.poll_stage(cx);
+        if served.is_pending() && !self.told && self.announced.poll(cx).is_ready() {
+            // An answer over HTTP/1.1 says it itself, and before the first request there is nobody to tell.
+            self.told = self.has_asked();
+            if self.told && matches!(self.stage, Stage::Http2(_)) {
                 // The other end is told by a frame, so nothing that is on its way is lost.
-                serving.as_mut().graceful_shutdown();
-                served = serving.as_mut().poll(cx);
+                self.wind_down();
+                served = self.poll_stage(cx);
             }
         }
-        if served.is_pending() && !stopped && shutdown.poll(cx).is_ready() {
+        if served.is_pending() && !self.stopped && self.shutdown.poll(cx).is_ready() {
             // Before its first request there is nothing to finish, and it would be closed at once.
-            let first = first.get_or_insert_with(|| Box::pin(sleep(FIRST)));
-            if spoken.load(Ordering::Acquire) != NOTHING || first.as_mut().poll(cx).is_ready() {
-                stopped = true;
-                serving.as_mut().graceful_shutdown();
-                served = serving.as_mut().poll(cx);
+            if self.has_asked() || self.poll_first(cx).is_ready() {
+                self.stopped = true;
+                self.wind_down();
+                served = self.poll_stage(cx);
             }
         }
-        served
-    })
-    .await;
-    if let Err(e) = ended {
-        tracing::debug!(error = %e, "a connection ended early");
+        served.map(|served| {
+            if let Err(e) = served {
+                tracing::debug!(error = %e, "a connection ended early");
+            }
+        })
+    }
+
+    fn has_asked(&self) -> bool {
+        self.flushes.asked.load(Ordering::Acquire)
+    }
+
+    fn poll_first(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.first.get_or_insert_with(|| Box::pin(sleep(FIRST))).as_mut().poll(cx)
+    }
+
+    /// Goes on, from finding out what is spoken to speaking it.
+    fn poll_stage(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Early>> {
+        if let Stage::Opening(opening) = &mut self.stage {
+            let Some(seen) = opening else { return Poll::Ready(Ok(())) };
+            let speaks = ready!(seen.0.poll_speaks(cx))?;
+            let Some(seen) = opening.take() else { return Poll::Ready(Ok(())) };
+            let (socket, requests) = *seen;
+            let socket = TokioIo::new(socket);
+            self.stage = match speaks {
+                Speaks::Http1 => {
+                    let mut http1 = self.common.http1.clone();
+                    Stage::Http1(http1.timer(HeadTimer::default()).serve_connection(socket, requests))
+                }
+                Speaks::Http2 => Stage::Http2(Box::new(self.common.http2.serve_connection(socket, requests))),
+            };
+        }
+        match &mut self.stage {
+            Stage::Opening(_) => Poll::Ready(Ok(())),
+            Stage::Http1(connection) => Pin::new(connection).poll(cx).map_err(Early::from),
+            Stage::Http2(connection) => Pin::new(&mut **connection).poll(cx).map_err(Early::from),
+        }
+    }
+
+    /// It takes no further request.
+    fn wind_down(&mut self) {
+        match &mut self.stage {
+            Stage::Opening(opening) => *opening = None,
+            Stage::Http1(connection) => Pin::new(connection).graceful_shutdown(),
+            Stage::Http2(connection) => Pin::new(&mut **connection).graceful_shutdown(),
+        }
+    }
+}
+
+/// Why a connection ended before its time.
+#[derive(Debug, thiserror::Error)]
+enum Early {
+    #[error("{0}")]
+    Socket(#[from] std::io::Error),
+    #[error("{0}")]
+    Http(#[from] hyper::Error),
+}
+
+/// Answers the requests of one connection.
+struct Requests {
+    common: Arc<Common>,
+    known: Connection,
+}
+
+impl hyper::service::Service<Request<Incoming>> for Requests {
+    type Response = Response;
+    type Error = Infallible;
+    type Future = Answer;
+
+    fn call(&self, request: Request<Incoming>) -> Answer {
+        self.known.flushes.asked.store(true, Ordering::Release);
+        let one = request.version() < Version::HTTP_2;
+        let answer = self.common.app.answer(request, &self.known);
+        Answer { answer, last: one.then(|| self.common.clone()) }
+    }
+}
+
+/// An answer on its way. hyper keeps room for it as long as the connection lasts, so there is next to nothing in it.
+struct Answer {
+    answer: Answering,
+    /// Says whether it is its connection's last, where that is told in the answer.
+    last: Option<Arc<Common>>,
+}
+
+impl Future for Answer {
+    type Output = Result<Response, Infallible>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut response = ready!(self.answer.as_mut().poll(cx));
+        if self.last.as_ref().is_some_and(|common| common.ends.announced.is_given()) {
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        Poll::Ready(Ok(response))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::ServeLimits;
+    use super::*;
 
     #[test]
     fn idle_connections_are_kept_for_a_minute_and_more() {
@@ -251,5 +367,14 @@ mod tests {
         assert!(
             streams.max_streams <= limits.connections / 4 && streams.max_streams_each <= streams.max_streams
         );
+    }
+
+    #[test]
+    fn a_connection_is_small() {
+        // Each open stream has one for as long as it is open, beside the two buffers of 8 KiB that hyper has for it. HTTP/2,
+        // whose state is larger, has it elsewhere.
+        let size = size_of::<Serving>();
+        assert!(size <= 1024, "{size}");
+        assert!(size_of::<Answer>() <= 32, "hyper keeps room for one as long");
     }
 }

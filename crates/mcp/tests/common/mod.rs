@@ -6,17 +6,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mcp::constants::{meta, method};
+use mcp::input::{Asker, Given, InputRequest};
 use mcp::json::Limits;
 use mcp::message::Notification;
 use mcp::meta::LogLevel;
 use mcp::server::{
-    Caller, Client, Delivery, Exchange, HttpConfig, InBatch, Opened, Opening, Outcome, Responder,
-    ServeLimits, Service, SessionRefusal, Subscription, WireResult, app, serve_announced,
+    Caller, Client, ClientError, Delivery, Exchange, HttpConfig, InBatch, Opened, Opening, Outcome,
+    Responder, ServeLimits, Service, SessionRefusal, Subscription, WireResult, app, serve_announced,
 };
 use mcp::{Raw, RawObject, RpcError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Mutex, Notify, mpsc};
+use tokio::sync::{Mutex, Notify, mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -28,6 +29,8 @@ pub enum Seen {
     Fate(Delivery),
     Ended,
     Notified(String),
+    /// A question's stream is gone.
+    Cut,
 }
 
 pub struct Moods {
@@ -36,6 +39,8 @@ pub struct Moods {
     pub subscriptions: Mutex<Vec<Subscription>>,
     /// Legacy streams.
     pub streams: Mutex<Vec<Arc<Subscription>>>,
+    /// Questions without an answer, by their id.
+    pub asked: std::sync::Mutex<HashMap<String, oneshot::Sender<Result<Raw, ClientError>>>>,
     /// Legacy sessions and whose they are.
     pub sessions: std::sync::Mutex<HashMap<String, String>>,
 }
@@ -49,6 +54,13 @@ impl Moods {
     /// Panics where a test asks for it.
     fn mood(&self, caller: &Caller, place: &str) {
         assert!(said(caller, "x-panic") != place, "on purpose");
+    }
+
+    /// Waits for the answer to a question.
+    pub fn answer_to(&self, id: &str) -> oneshot::Receiver<Result<Raw, ClientError>> {
+        let (sender, receiver) = oneshot::channel();
+        self.asked.lock().unwrap().insert(id.to_owned(), sender);
+        receiver
     }
 
     fn look_up(&self, caller: &Caller) -> Result<(), SessionRefusal> {
@@ -181,6 +193,59 @@ impl Service for Moods {
                 let seen = self.seen.clone();
                 tokio::spawn(async move { seen.send(Seen::Fate(fate.await)).unwrap() });
             }
+            // Asks the client, in the manner of its era, and tells what came back.
+            "ask" if legacy => {
+                let answer = self.answer_to("q-1");
+                let params = raw(
+                    "{\n\"message\":\"Sure?\",\"requestedSchema\":{\"type\":\"object\",\"properties\":{}}}",
+                );
+                let asked = match responder.request("q-1".into(), method::ELICITATION_CREATE, Some(&params)) {
+                    Ok(asked) => asked,
+                    Err(why) => {
+                        responder.finish(RpcError::application(7003, "unsent", format!("{why:?}")));
+                        return;
+                    }
+                };
+                let outcome = tokio::select! {
+                    answer = answer => answer.unwrap(),
+                    () = responder.gone() => return drop(asked),
+                    () = self.release.notified() => {
+                        drop(asked);
+                        responder.finish(text(r#"{"content":[],"moot":true}"#));
+                        return;
+                    }
+                    () = asked.cut() => {
+                        self.seen.send(Seen::Cut).unwrap();
+                        return asked.answered();
+                    }
+                };
+                asked.answered();
+                let outcome = match outcome {
+                    Ok(answer) => answer.to_string(),
+                    Err(error) => serde_json::json!([error.code, error.message]).to_string(),
+                };
+                responder.finish(text(&format!(r#"{{"content":[],"outcome":{outcome}}}"#)));
+            }
+            "ask" => {
+                let given = match Given::of(&exchange.request) {
+                    Ok(given) => given,
+                    Err(error) => return drop(responder.finish(error)),
+                };
+                let round: u32 = given.state.as_deref().map_or(0, |state| state.parse().unwrap());
+                let rounds = arguments.object().unwrap().get("rounds").map_or(1, |n| n.read().unwrap());
+                if round < rounds {
+                    let roots = InputRequest::roots(&format!("r{round}")).unwrap();
+                    let state = (round + 1).to_string();
+                    let asks = WireResult::input_required(Asker::ToolsCall, &[roots], Some(&state), &[]);
+                    responder.finish(asks.unwrap());
+                    return;
+                }
+                let all: Vec<_> =
+                    given.responses.iter().map(|(key, one)| format!("[\"{key}\",{one}]")).collect();
+                let all = all.join(",");
+                let id = exchange.request.id.as_str();
+                responder.finish(text(&format!(r#"{{"content":[],"id":{id},"given":[{all}]}}"#)));
+            }
             "panic" => panic!("on purpose"),
             "panic_late" => {
                 tokio::time::sleep(Duration::from_millis(150)).await;
@@ -255,6 +320,22 @@ impl Service for Moods {
         self.seen.send(Seen::Ended).unwrap();
     }
 
+    async fn response(
+        self: Arc<Self>,
+        caller: Caller,
+        id: String,
+        outcome: Result<Raw, ClientError>,
+    ) -> Result<(), RpcError> {
+        self.mood(&caller, "response");
+        if said(&caller, "x-refuse") == "response" {
+            return Err(RpcError::unavailable("not now"));
+        }
+        if let Some(waiting) = self.asked.lock().unwrap().remove(&id) {
+            let _ = waiting.send(outcome);
+        }
+        Ok(())
+    }
+
     async fn notified(self: Arc<Self>, caller: Caller, notification: Notification) {
         self.mood(&caller, "notified");
         self.seen.send(Seen::Notified(notification.method)).unwrap();
@@ -289,6 +370,7 @@ impl Server {
             release: Notify::new(),
             subscriptions: Mutex::default(),
             streams: Mutex::default(),
+            asked: Default::default(),
             sessions: Default::default(),
         });
         let mut config = HttpConfig { port: Some(addr.port()), ..HttpConfig::default() };

@@ -54,6 +54,7 @@ pub fn opening(n: u64, store: &dyn Store, retention: Millis, arguments: usize) -
         epoch: store.epoch(),
         intent: Some((intent, effect)),
         arguments: Some((0..arguments).map(|i| ((i as u64 * (n + 7)) >> 3) as u8).collect()),
+        asks: Vec::new(),
     };
     let t = open(o, store.now());
     (t.next, t.blobs)
@@ -93,7 +94,7 @@ impl User<'_> {
         h.stamp += 1;
         h.op = t.next;
         h.blobs.extend(t.blobs.clone());
-        Write::Update { operation: Box::new(h.op.clone()), stamp: h.stamp, blobs: t.blobs }
+        Write::Update { operation: Box::new(h.op.clone()), stamp: h.stamp, blobs: t.blobs, handles: Vec::new() }
     }
 
     async fn update(&self, h: &mut Held, event: Event) -> Asked {

@@ -21,7 +21,7 @@ use crate::modern;
 use crate::revision::Revision;
 use crate::server::channel::Channel;
 use crate::server::dispatch::guarded;
-use crate::server::{Exchange, Outcome, Service, Transport, WireResult, era, legacy};
+use crate::server::{Exchange, Outcome, Service, Transport, WireResult, ask, era, legacy};
 
 /// Lines of the greatest length that may wait.
 const WAITING_LINES: usize = 4;
@@ -190,8 +190,7 @@ impl<S: Service> Reading<S> {
         match message::parse(&line, &self.limits) {
             Ok(Message::Request(request)) => self.request(request, sink, line.len()).await,
             Ok(Message::Notification(notification)) => self.notification(notification).await,
-            // An answer to nothing that was asked; a modern client sends none at all (spec: stdio, "Sending Messages").
-            Ok(Message::Response(_)) => {}
+            Ok(Message::Response(response)) => self.response(response).await,
             Err(refused) => self.shared.refuse(refused.id.as_ref(), &refused.error, &sink).await,
         }
     }
@@ -207,6 +206,17 @@ impl<S: Service> Reading<S> {
             let caller = self.shared.caller(session.revision, session.id.clone());
             let service = self.shared.service.clone();
             let _ = guarded(async { service.notified(caller, notification).await }).await;
+        }
+    }
+
+    /// Hands on what a legacy client answers; a modern one sends no responses at all (spec: stdio, "Sending Messages").
+    async fn response(&mut self, response: message::Response) {
+        if let (Some(session), Some((id, outcome))) = (&self.session, ask::answered(response)) {
+            let caller = self.shared.caller(session.revision, session.id.clone());
+            let service = self.shared.service.clone();
+            if let Ok(Err(error)) = guarded(async { service.response(caller, id, outcome).await }).await {
+                tracing::error!(%error.message, "a client's answer could not be taken");
+            }
         }
     }
 

@@ -1,0 +1,322 @@
+//! A call of a tool that changes the world: its key, state and answers, the ledger, and what the ledger's answer becomes
+//! on the wire.
+
+use crate::answer;
+use crate::call::{Asked, META_OPERATION, Parts, error_outcome, operation_meta, removed, shorten, text};
+use crate::call::{busy, creation};
+use crate::catalog::Entry;
+use crate::keys::{self, KeyTrouble};
+use crate::principal::principal_of;
+use crate::rounds::{self, Closed, State, Subject, Unfit};
+use crate::service::Shared;
+use crate::tool::{BadArguments, Body};
+use ledger::{
+    Answer, Ask, Call, CallError, CallerKey, Carrier, Creation, DeliveryState, InputKind, Key, Kind,
+    Operation, OperationId, Receipt, Verdict,
+};
+use mcp::constants::{meta, method};
+use mcp::error::RpcError;
+use mcp::input::{self, Asker, Given, InputRequest};
+use mcp::json::quote;
+use mcp::server::{Delivery, Exchange, Outcome, Responder, WireResult};
+use serde_json::json;
+use std::sync::Arc;
+
+/// What ends a call before anything is written.
+enum Before {
+    Unknown,
+    Arguments(BadArguments),
+    Busy,
+    Capability(Box<RpcError>),
+}
+
+/// What a call is answered without the ledger, and the word for it.
+type Refused = (Outcome, &'static str);
+
+/// A call whose parts are read and hold together.
+struct Ledgered<'a> {
+    shared: &'a Arc<Shared>,
+    exchange: &'a Exchange,
+    entry: Option<&'a Entry>,
+    asked: Asked<'a>,
+    call: Call,
+    /// Rounds used before this one.
+    round: u32,
+}
+
+/// Answers it.
+pub(crate) async fn ledgered(
+    shared: &Arc<Shared>,
+    exchange: &Exchange,
+    entry: Option<&Entry>,
+    parts: Parts<'_>,
+    responder: Responder,
+) -> &'static str {
+    match Box::pin(Ledgered::of(shared, exchange, entry, &parts)).await {
+        Ok(call) => call.answer(&parts, responder).await,
+        Err((outcome, word)) => {
+            responder.answer(outcome);
+            word
+        }
+    }
+}
+
+impl<'a> Ledgered<'a> {
+    async fn of(
+        shared: &'a Arc<Shared>,
+        exchange: &'a Exchange,
+        entry: Option<&'a Entry>,
+        parts: &Parts<'a>,
+    ) -> Result<Ledgered<'a>, Refused> {
+        let refused = |e: RpcError| (Outcome::from(e), "refused");
+        let told = |e: &CallError| (error_outcome(shared, exchange, e, entry), "error");
+        // A tool that is not served may still be known to the ledger: its calls are answered, none is opened.
+        let settings = entry.map(|e| e.settings.clone()).unwrap_or_default();
+        let ours = entry.is_none_or(|e| e.key_is_ours);
+        keys::not_shared(&exchange.caller).map_err(refused)?;
+        let (headers, from) = (&exchange.caller.headers, &settings.key_from);
+        let key = keys::find(headers, &exchange.meta, parts.params, parts.arguments, ours, from);
+        let key = key.map_err(|trouble| match trouble {
+            KeyTrouble::Program(e) => refused(*e),
+            KeyTrouble::Model(e) => told(&e),
+        })?;
+        let key = key.or_else(|| keys::name(&exchange.caller.extensions, &exchange.meta, settings.unkeyed));
+        let principal = principal_of(&exchange.caller.extensions);
+        let id = match entry {
+            Some(e) => e.spec.canonical.clone(),
+            None => removed(shared, &principal, &parts.name).await.unwrap_or_else(|| (*parts.name).into()),
+        };
+        let asked = Asked { principal, entry, id, arguments: parts.arguments, key, settings };
+        let call =
+            asked.call(&shared.settings.mode).map_err(|e| told(&answer::bad_arguments(&e.to_string())))?;
+        let mut this = Ledgered { shared, exchange, entry, asked, call, round: 0 };
+        if !exchange.caller.revision.is_legacy() {
+            let given = Given::of(&exchange.request).map_err(refused)?;
+            if let Some(token) = &given.state {
+                this.take_up(token, &given).await?;
+            }
+            if shared.keeper.is_some() && this.round < rounds::LAST_LEG {
+                this.call.lease_of_caller = rounds::GRACE;
+            }
+        }
+        Ok(this)
+    }
+
+    fn told(&self, e: &CallError) -> Refused {
+        (error_outcome(self.shared, self.exchange, e, self.entry), "error")
+    }
+
+    fn subject(&self) -> Subject<'_> {
+        Subject {
+            principal: &self.call.scope.principal,
+            method: method::TOOLS_CALL,
+            name: &self.call.scope.tool,
+            fingerprint: &self.call.fingerprint.digest,
+        }
+    }
+
+    /// Goes on where the state says that the call was.
+    async fn take_up(&mut self, token: &str, given: &Given) -> Result<(), Refused> {
+        let state: State = match self.shared.unseal(self.subject(), token).await {
+            Ok(state) => state,
+            Err(Closed::Rejected) => return Err((rounds::rejected().into(), "refused")),
+            Err(Closed::Unavailable) => return Err(self.told(&unavailable())),
+        };
+        self.round = state.round;
+        if let Some(text) = &state.key {
+            let kept = Key::new(text).map_err(|_| (Outcome::from(rounds::rejected()), "refused"))?;
+            match &self.call.key {
+                Some(own) if own.key != kept => return Err(self.told(&disagree())),
+                _ => self.call.key = Some(CallerKey { key: kept, carrier: Carrier::Program }),
+            }
+        }
+        self.call.named = state.operation;
+        let Some(id) = state.operation.filter(|_| !given.responses.is_empty()) else { return Ok(()) };
+        self.take_answers(id, given).await
+    }
+
+    /// Reads what the client answered, and decides what is a decision.
+    async fn take_answers(&mut self, id: OperationId, given: &Given) -> Result<(), Refused> {
+        let principal = &self.call.scope.principal;
+        // One that is gone is answered by the look-up.
+        let op = match self.shared.ledger.status(principal, id).await {
+            Ok(Some(op)) => op,
+            Ok(None) => return Ok(()),
+            Err(_) => return Err(self.told(&unavailable())),
+        };
+        let answers = match rounds::answers(self.shared, &op, &given.responses).await {
+            Ok(answers) => answers,
+            Err(Unfit::Answer(e)) => return Err(((*e).into(), "refused")),
+            Err(Unfit::Store(e)) => {
+                tracing::warn!(operation = %id, error = %e, "answers could not be read against what was asked");
+                return Err(self.told(&unavailable()));
+            }
+        };
+        let by = format!("{principal}, asked by the client");
+        let decided = match answers.happened {
+            Some(happened) => {
+                let verdict = if happened {
+                    Verdict::Applied(Receipt(
+                        json!({ "saidBy": by, "happened": true }).to_string().into_bytes(),
+                    ))
+                } else {
+                    Verdict::NotApplied
+                };
+                self.shared.ledger.decide(id, by, verdict).await
+            }
+            None if answers.denied => self.shared.ledger.deny(id, &by).await,
+            None => {
+                self.call.answers = answers.given;
+                return Ok(());
+            }
+        };
+        match decided {
+            // Refused: somebody decided before. The look-up tells how it stands.
+            Ok(_)
+            | Err(ledger::service::OperateError::Refused { .. } | ledger::service::OperateError::Unknown) => {
+                Ok(())
+            }
+            Err(_) => Err(self.told(&unavailable())),
+        }
+    }
+
+    async fn answer(self, parts: &Parts<'_>, responder: Responder) -> &'static str {
+        let Ledgered { shared, exchange, .. } = self;
+        let create = || -> Result<Creation, Before> {
+            let Some(entry) = self.entry else { return Err(Before::Unknown) };
+            let Body::Mutating(tool) = &entry.body else { return Err(Before::Unknown) };
+            // A known operation is answered whatever the client can; only a new one may have to ask it.
+            if let Some(requires) = &entry.requires {
+                requires
+                    .check(exchange.meta.client_capabilities())
+                    .map_err(|e| Before::Capability(Box::new(e)))?;
+            }
+            if shared.ledger.running() >= shared.settings.max_in_flight {
+                return Err(Before::Busy);
+            }
+            creation(entry, tool.as_ref(), self.asked.arguments, &self.asked.settings)
+                .map_err(Before::Arguments)
+        };
+        let notifier = responder.notifier();
+        let watcher = responder.notifier();
+        let progress = move |p: &ledger::Progress| notifier.progress(p.done, p.total, Some(&p.message));
+        let answer = shared.ledger.call(&self.call, &create, watcher.gone(), progress).await;
+        let (outcome, word) = match answer {
+            Ok(Answer::Result { operation, result, replayed, joined_by }) => {
+                ledger::failpoint!("reply.before");
+                let nonce = shared.ledger.ack_nonce(&self.call.scope.principal, operation.id);
+                let about = operation_meta(&operation, replayed, joined_by, &nonce);
+                let outcome = shared.result(exchange, text(&result), &[(META_OPERATION, about.as_str())]);
+                let delivered = match responder.finish(outcome).await {
+                    Delivery::Written => DeliveryState::Written,
+                    Delivery::Undelivered => DeliveryState::Undelivered,
+                };
+                ledger::failpoint!("deliver.before");
+                shared.ledger.delivered(&operation, delivered);
+                return if replayed { "replayed" } else { "completed" };
+            }
+            Ok(Answer::Error(e)) => self.told(&e),
+            // Nobody reads it; the wire still wants an end.
+            Ok(Answer::Gone) => (RpcError::internal("Internal error: the caller left.").into(), "gone"),
+            Ok(other) => Box::pin(self.another_round(other)).await,
+            Err(Before::Unknown) => {
+                let e = RpcError::invalid_params(format!(
+                    "unknown tool {}; nothing ran. tools/list tells what there is",
+                    quote(&shorten(&parts.name))
+                ));
+                (e.into(), "refused")
+            }
+            Err(Before::Capability(e)) => ((*e).into(), "refused"),
+            Err(Before::Arguments(e)) => self.told(&answer::bad_arguments(&e.0)),
+            Err(Before::Busy) => (error_outcome(shared, exchange, &busy(), self.entry), "busy"),
+        };
+        responder.answer(outcome);
+        word
+    }
+
+    /// What is said where the call is to come again: with answers, to wait on, or under a key that was kept for it. A
+    /// caller that can't is told so.
+    async fn another_round(&self, answer: Answer) -> Refused {
+        match &answer {
+            Answer::Input { operation, open, .. } => match self.questions(open) {
+                Ok(requests) => self.ask(&requests, Some(operation), None).await,
+                Err(e) => Some((Outcome::from(*e), "refused")).filter(|_| !approval(open)),
+            },
+            Answer::Confirm { operation, .. } => match self.may_ask(rounds::confirm(operation).ok()) {
+                Some(request) => self.ask(&[request], Some(operation), None).await,
+                None => None,
+            },
+            // A leg: nothing is asked, the client only comes back.
+            Answer::Running { operation, .. } if self.round < rounds::LAST_LEG => {
+                self.ask(&[], Some(operation), None).await
+            }
+            // RESERVE
+            _ => None,
+        }
+        .unwrap_or_else(|| match self.shared.ledger.or_error(&self.call, answer) {
+            Answer::Error(e) => self.told(&e),
+            _ => (RpcError::internal("Internal error: the call has no answer.").into(), "error"),
+        })
+    }
+
+    /// The recorded questions, if this client can be asked them.
+    fn questions(&self, open: &[Ask]) -> Result<Vec<InputRequest>, Box<RpcError>> {
+        let asked: Result<Vec<_>, _> =
+            open.iter().map(|ask| rounds::question(&ask.key, &ask.request)).collect();
+        let asked = asked.map_err(|e| {
+            tracing::error!(error = %e, "a question can't be asked");
+            Box::new(RpcError::internal("Internal error: a question of this operation can't be read."))
+        })?;
+        let revision = self.exchange.caller.revision;
+        input::check(&asked, self.exchange.meta.client_capabilities(), revision).map_err(Box::new)?;
+        Ok(asked)
+    }
+
+    fn may_ask(&self, request: Option<InputRequest>) -> Option<InputRequest> {
+        let revision = self.exchange.caller.revision;
+        request.filter(|r| input::check([r], self.exchange.meta.client_capabilities(), revision).is_ok())
+    }
+
+    /// Ends the request with what the client is to bring back. `None`: this client won't.
+    async fn ask(
+        &self,
+        requests: &[InputRequest],
+        operation: Option<&Operation>,
+        key: Option<&str>,
+    ) -> Option<Refused> {
+        if self.exchange.caller.revision.is_legacy() || self.round >= rounds::MAX_ROUNDS {
+            return None;
+        }
+        let state = State {
+            operation: operation.map(|op| op.id),
+            key: key.map(str::to_owned),
+            round: self.round + 1,
+        };
+        let token = self.shared.seal(self.subject(), &state).await?;
+        let about = operation.map(|op| json!({ "id": op.id.to_string(), "attempt": op.attempt }).to_string());
+        let mut members = vec![(meta::SERVER_INFO, self.shared.server_info.as_str())];
+        members.extend(about.as_deref().map(|about| (META_OPERATION, about)));
+        let result = WireResult::input_required(Asker::ToolsCall, requests, Some(&token), &members);
+        let word = if requests.is_empty() { "leg" } else { "asked" };
+        result.ok().map(|result| (Outcome::Result(result), word))
+    }
+}
+
+fn approval(open: &[Ask]) -> bool {
+    open.iter().any(|ask| ask.kind == InputKind::Approval)
+}
+
+fn unavailable() -> CallError {
+    CallError {
+        retry_after: Some(ledger::Millis::secs(1)),
+        ..CallError::plain(Kind::Unavailable, rounds::UNAVAILABLE.0, rounds::UNAVAILABLE.1)
+    }
+}
+
+fn disagree() -> CallError {
+    CallError::plain(
+        Kind::KeyConflict,
+        "This call brings back a state with one key and gives another, so nothing ran.",
+        "Send the call again with the state and without a key of its own, or with its key and without the state.",
+    )
+}

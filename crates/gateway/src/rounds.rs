@@ -1,0 +1,253 @@
+//! What travels with a request that comes again: sealed state, and the answers to what was asked.
+//!
+//! A state says which operation a call belongs to and how many rounds it has used, and nothing that a client may change:
+//! it opens only for the same caller, request and arguments, and not for long. Whatever is wrong with it, the caller
+//! hears the same; only a metric says why.
+
+use crate::service::Shared;
+use ledger::canonical::canonicalise;
+use ledger::{BlobKind, InputKind, Millis, Operation, OperationId, StoreError};
+use mcp::error::RpcError;
+use mcp::input::{Answer, InputRequest};
+use mcp::json::{Limits, Raw, quote};
+use serde::{Deserialize, Serialize};
+
+/// The most rounds of one request: the official clients call that often and then give up.
+pub(crate) const MAX_ROUNDS: u32 = 10;
+/// The last round that may be spent on waiting: two are kept for what is asked at the end, and for the result.
+pub(crate) const LAST_LEG: u32 = MAX_ROUNDS - 2;
+/// For how long after a leg its caller counts as present: a client that goes on comes back at once.
+pub(crate) const GRACE: Millis = Millis::secs(15);
+/// What tokens of this kind are for.
+const PURPOSE: &str = "state";
+
+/// What a state says.
+#[derive(Debug, Default, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct State {
+    /// The operation that the call belongs to.
+    #[serde(rename = "o", default, skip_serializing_if = "Option::is_none")]
+    pub operation: Option<OperationId>,
+    /// A key that was kept for it.
+    #[serde(rename = "k", default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// Rounds used.
+    #[serde(rename = "r")]
+    pub round: u32,
+}
+
+/// What a state is bound to: whose request, of what, saying what.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Subject<'a> {
+    pub principal: &'a str,
+    pub method: &'static str,
+    pub name: &'a str,
+    pub fingerprint: &'a [u8],
+}
+
+/// Why a state does not open.
+#[derive(Debug)]
+pub(crate) enum Closed {
+    /// It is not for this request, or not any more. Nobody is told more.
+    Rejected,
+    /// Its key can't be read now: it may be good.
+    Unavailable,
+}
+
+impl Shared {
+    /// Seals what a request of this subject is to bring back; `None` where nothing can be sealed here.
+    pub(crate) async fn seal<S: Serialize>(&self, subject: Subject<'_>, state: &S) -> Option<String> {
+        let keeper = self.keeper.as_ref()?;
+        let text = serde_json::to_vec(state).ok()?;
+        let Subject { principal, method, name, fingerprint } = subject;
+        let context = keeper.context(PURPOSE, principal, method, name, fingerprint);
+        match keeper.seal(&text, &context, None).await {
+            Ok(token) => Some(token),
+            Err(e) => {
+                tracing::error!(error = %e, "a state could not be sealed");
+                None
+            }
+        }
+    }
+
+    /// Opens what a request of this subject brought back.
+    pub(crate) async fn unseal<S: for<'de> Deserialize<'de>>(
+        &self,
+        subject: Subject<'_>,
+        token: &str,
+    ) -> Result<S, Closed> {
+        let rejected = |why: &'static str| {
+            self.metrics.state_rejected(why);
+            Closed::Rejected
+        };
+        let keeper = self.keeper.as_ref().ok_or_else(|| rejected("unknown_key"))?;
+        let Subject { principal, method, name, fingerprint } = subject;
+        let context = keeper.context(PURPOSE, principal, method, name, fingerprint);
+        match keeper.open(token, &context).await {
+            Ok(text) => serde_json::from_slice(&text).map_err(|_| rejected("malformed")),
+            Err(seal::OpenError::Rejected(why)) => Err(rejected(why.word())),
+            Err(seal::OpenError::Unavailable(why)) => {
+                tracing::warn!(%why, "a state could not be opened");
+                Err(Closed::Unavailable)
+            }
+        }
+    }
+}
+
+/// What is said of a state that does not open, whatever the reason.
+pub(crate) fn rejected() -> RpcError {
+    RpcError::invalid_params(
+        "requestState is not valid for this request, or not any more; nothing ran. Make the request again without it, \
+         with the same idempotency key if it had one",
+    )
+}
+
+/// What is said while a state can't be opened.
+pub(crate) const UNAVAILABLE: (&str, &str) = (
+    "The ledger can't be read at the moment, so what the request brought back could not be checked; nothing ran.",
+    "Make the same request again a little later; it is safe.",
+);
+
+/// Answers that came with a call, read against what its operation asks.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Answers {
+    /// What is to be recorded, by key, in one spelling.
+    pub given: Vec<(String, Vec<u8>)>,
+    /// Somebody said no to what waits for a yes.
+    pub denied: bool,
+    /// What a person says of an effect of which only a person can tell.
+    pub happened: Option<bool>,
+}
+
+/// Why answers are not taken.
+pub(crate) enum Unfit {
+    /// One doesn't answer what was asked; nothing was recorded.
+    Answer(Box<RpcError>),
+    /// The ledger can't be read.
+    Store(StoreError),
+}
+
+fn unfit(key: &str, why: &str) -> Unfit {
+    let text = format!("inputResponses.{}: {why}; nothing was recorded", quote(key));
+    Unfit::Answer(Box::new(RpcError::malformed(text)))
+}
+
+/// Reads the answers to what `op` asks. Keys that it never asked for count for nothing.
+pub(crate) async fn answers(
+    shared: &Shared,
+    op: &Operation,
+    responses: &[(String, Raw)],
+) -> Result<Answers, Unfit> {
+    let mut all = Answers::default();
+    if asks_a_person(op) {
+        let request = confirm(op).ok();
+        let response = responses.iter().find(|(key, _)| key == HAPPENED);
+        if let Some((request, (key, response))) = request.zip(response) {
+            let answer = Answer::read(&request, response).map_err(|why| unfit(key, &why))?;
+            all.happened = happened(&answer);
+        }
+        return Ok(all);
+    }
+    for (key, response) in responses {
+        let Some(i) = op.inputs.iter().position(|input| input.key == *key) else { continue };
+        let kind = BlobKind::Request(u16::try_from(i).unwrap_or(u16::MAX));
+        let asked = shared.ledger.store().blob(op.id, kind).await.map_err(Unfit::Store)?;
+        let request = question(key, &asked.unwrap_or_default()).map_err(Unfit::Store)?;
+        let answer = Answer::read(&request, response).map_err(|why| unfit(key, &why))?;
+        let input = &op.inputs[i];
+        if input.kind == InputKind::Approval && input.answer.is_none() && !approves(&answer) {
+            all.denied = true;
+        }
+        all.given.push((key.clone(), said(&answer.to_raw())));
+    }
+    Ok(all)
+}
+
+/// One spelling of an answer, so that the same answer is the same bytes.
+fn said(answer: &Raw) -> Vec<u8> {
+    canonicalise(answer.as_str()).map_or_else(
+        |_| answer.as_str().as_bytes().to_vec(),
+        |canonical| canonical.as_str().as_bytes().to_vec(),
+    )
+}
+
+/// A recorded question.
+pub(crate) fn question(key: &str, request: &[u8]) -> Result<InputRequest, StoreError> {
+    let limits = Limits { depth: mcp::input::MAX_DEPTH, unique_members: true };
+    Raw::parse(request.to_vec(), &limits)
+        .ok()
+        .and_then(|raw| InputRequest::parse(key, &raw).ok())
+        .ok_or_else(|| StoreError::Damaged(format!("the question {key} can't be read")))
+}
+
+/// The property of an approval's form.
+pub(crate) const APPROVE: &str = "approve";
+
+/// Whether the answer to an approval is a yes.
+pub(crate) fn approves(answer: &Answer) -> bool {
+    matches!(answer, Answer::Accepted(filled)
+        if filled.iter().any(|(name, value)| name == APPROVE && value.as_str() == "true"))
+}
+
+/// The key of the question whether an effect happened.
+const HAPPENED: &str = "happened";
+const YES: &str = "yes";
+const NO: &str = "no";
+
+/// Whether only a person can tell what became of an effect of it.
+pub(crate) fn asks_a_person(op: &Operation) -> bool {
+    matches!(op.execution, ledger::Execution::InputRequired { .. }) && !op.waits_for_input()
+}
+
+/// The question whether the effect of an operation happened.
+pub(crate) fn confirm(op: &Operation) -> Result<InputRequest, mcp::input::Invalid> {
+    let asked = match &op.execution {
+        ledger::Execution::InputRequired { question } => question.as_str(),
+        _ => "",
+    };
+    let message: String = format!(
+        "It is not known whether this happened: {asked} Look, and say whether it did. If you can't tell, say nothing."
+    )
+    .chars()
+    .take(2000)
+    .collect();
+    let form = mcp::input::Form::new().require(HAPPENED, mcp::input::Field::choice([YES, NO]))?;
+    InputRequest::form(HAPPENED, &message, form)
+}
+
+fn happened(answer: &Answer) -> Option<bool> {
+    let Answer::Accepted(filled) = answer else { return None };
+    let (_, value) = filled.iter().find(|(name, _)| name == HAPPENED)?;
+    match value.as_string()?.as_ref() {
+        YES => Some(true),
+        NO => Some(false),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_is_small_and_knows_no_other_members() {
+        let id = OperationId::new(ledger::Time(1), 7);
+        let state = State { operation: Some(id), key: None, round: 3 };
+        let text = serde_json::to_string(&state).unwrap();
+        assert_eq!(text, format!(r#"{{"o":"{id}","r":3}}"#));
+        assert_eq!(serde_json::from_str::<State>(&text).unwrap(), state);
+        for other in [r#"{"r":1,"x":1}"#, r#"{"r":-1}"#, r#"{}"#, r#"{"o":"op_1","r":1}"#] {
+            assert!(serde_json::from_str::<State>(other).is_err(), "{other}");
+        }
+    }
+
+    #[test]
+    fn one_answer_in_two_spellings_is_one_answer() {
+        let raw = |text: &str| Raw::parse(text.to_owned(), &Limits::default()).unwrap();
+        let one = raw(r#"{"action":"accept","content":{"a":1.0,"b":"é"}}"#);
+        let other = raw("{ \"content\":{\"b\":\"\\u00e9\",\"a\":1},\n\"action\":\"accept\"}");
+        assert_eq!(said(&one), said(&other));
+        assert_ne!(said(&one), said(&raw(r#"{"action":"accept","content":{"a":2,"b":"é"}}"#)));
+    }
+}
