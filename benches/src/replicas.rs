@@ -20,6 +20,9 @@ use temp_postgres::{Options, TempPostgres};
 
 /// The variable that the configuration takes the database's address from.
 const LEDGER: &str = "COUNTERFOIL_LEDGER";
+/// The variable that sets the master key, and the key.
+const MASTER: [&str; 2] =
+    ["COUNTERFOIL__SEAL__MASTER", "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="];
 const CALLERS: [usize; 3] = [1, 16, 64];
 /// The lease of the figure about takeover; all others are taken with the default.
 const SHORT_LEASE: &str = "1s";
@@ -70,6 +73,7 @@ impl Replicas {
         let manifest = Class::Key.manifest(sandbox).replace("send = \"500ms\"", "send = \"10s\"");
         std::fs::write(project.path().join("key.toml"), manifest)?;
         project.environment.push((LEDGER.into(), postgres.url(&postgres.database())));
+        project.environment.push((MASTER[0].into(), MASTER[1].into()));
         let mut replicas = Replicas { all: Vec::new(), project, sandbox, _provider: provider };
         for _ in 0..count {
             replicas.add()?;
@@ -174,6 +178,7 @@ pub fn news(figures: &mut Figures) -> Result<()> {
     let config = format!("[server]\nname = \"bench\"\n\n[ledger]\nurl = \"${{env:{LEDGER}}}\"\n");
     std::fs::write(project.path().join("counterfoil.toml"), config)?;
     project.environment.push((LEDGER.into(), postgres.url(&postgres.database())));
+    project.environment.push((MASTER[0].into(), MASTER[1].into()));
     let start = || {
         let (binary, listen) = (fixture()?, free_address()?.to_string());
         let mut command = Command::new(binary);

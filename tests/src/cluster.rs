@@ -22,6 +22,9 @@ const SHUTDOWN_DELAY: &str = "300ms";
 
 /// The variable that the configuration takes the database's address from.
 const LEDGER: &str = "COUNTERFOIL_LEDGER";
+/// The variable that holds the master key of all replicas, and the key.
+const MASTER: &str = "COUNTERFOIL_MASTER";
+const MASTER_KEY: &str = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
 
 /// One replica.
 pub struct Replica {
@@ -56,7 +59,9 @@ pub struct Cluster {
 /// What the system says.
 pub fn configure(project: &Project) -> Result<()> {
     project.edit(|text| {
-        let url = format!("[ledger]\nurl = \"${{env:{LEDGER}}}\"\n");
+        let url = format!(
+            "[seal]\nmaster = \"${{env:{MASTER}}}\"\n\n[ledger]\nurl = \"${{env:{LEDGER}}}\"\n"
+        );
         let lease = format!("lease = \"{}ms\"\n", LEASE.as_millis());
         let delay =
             format!("[server]\nshutdown_delay = \"{SHUTDOWN_DELAY}\"\nlegacy_sessions = \"always\"\n");
@@ -86,6 +91,7 @@ impl Cluster {
         let postgres = TempPostgres::start(Options::default());
         let database = postgres.database();
         project.environment.push((LEDGER.into(), postgres.url(&database)));
+        project.environment.push((MASTER.into(), MASTER_KEY.into()));
         let folder = project.path().join("replicas");
         fs::create_dir_all(folder.join("points"))?;
         let far = SocketAddr::from(([127, 0, 0, 1], postgres.port()));

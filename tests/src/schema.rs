@@ -5,6 +5,8 @@
 //! conformance suite. What a revision defines is read from the schema itself (`ClientRequest`, `ServerNotification`
 //! and so on), so that a message in the wrong direction fails too.
 
+mod tasks;
+
 use anyhow::{Context, Result, bail};
 use jsonschema::Validator;
 use serde::Deserialize;
@@ -51,7 +53,7 @@ pub struct Kind {
     pub revision: String,
     /// Who sent it.
     pub from: Sender,
-    /// `result`, `input_required`, `error`, `notification`, `request` or `unreadable`.
+    /// `result`, `input_required`, `task`, `error`, `notification`, `request` or `unreadable`.
     pub what: &'static str,
     /// The method, or [`OTHER`].
     pub method: String,
@@ -161,6 +163,8 @@ struct Document {
     notifications: BTreeMap<Sender, Methods>,
     /// Error codes that have a definition of their own.
     errors: BTreeMap<i64, String>,
+    /// The extension of tasks, which belongs to the revisions whose results may ask.
+    tasks: Option<tasks::Tasks>,
     compiled: RefCell<BTreeMap<String, Rc<Validator>>>,
 }
 
@@ -197,7 +201,9 @@ impl Document {
         let errors = names.iter().filter(|(name, _)| name.ends_with("Error"));
         let errors = errors.filter_map(|(name, schema)| Some((code(schema)?, name.clone()))).collect();
         let compiled = RefCell::default();
-        Ok(Document { keyword, requests, notifications, errors, compiled, root })
+        let asks = names.contains_key("InputRequiredResult");
+        let tasks = asks.then(tasks::Tasks::new).transpose().map_err(anyhow::Error::msg)?;
+        Ok(Document { keyword, requests, notifications, errors, tasks, compiled, root })
     }
 
     fn has(&self, definition: &str) -> bool {
@@ -257,14 +263,32 @@ impl Document {
         let (what, method, checked) = match (method, message.get("id").is_some()) {
             (Some(method), true) => {
                 let definition = self.of(&self.requests, from).get(method);
-                ("request", Some(method), self.sent(definition, "JSONRPCRequest", message))
+                let checked = match (definition, &self.tasks) {
+                    // A server asks what the revision defines, and from 2026-07-28 on nothing at all.
+                    (None, _) if from == Sender::Server => {
+                        Err("this revision has no such request by the server".into())
+                    }
+                    (None, Some(extension)) if tasks::METHODS.contains(&method) => self
+                        .fits("JSONRPCRequest", message)
+                        .and_then(|()| extension.request(method, message))
+                        .map(|()| true),
+                    _ => self.sent(definition, "JSONRPCRequest", message),
+                };
+                ("request", Some(method), checked)
             }
             (Some(method), false) => {
                 let definition = self.of(&self.notifications, from).get(method);
-                // Notifications of extensions come with extensions that nobody has here.
-                let checked = match definition {
-                    Some(_) => self.sent(definition, "JSONRPCNotification", message),
-                    None => Err(format!("this revision has no such notification by the {from:?}")),
+                // Notifications of other extensions come with extensions that nobody has here.
+                let checked = match (definition, &self.tasks) {
+                    (Some(_), _) => self.sent(definition, "JSONRPCNotification", message),
+                    (None, Some(extension)) if from == Sender::Server && method == tasks::NOTIFICATION => {
+                        let task = message.get("params").unwrap_or(&Value::Null);
+                        self.fits("JSONRPCNotification", message)
+                            .and_then(|()| extension.detailed(task))
+                            .and_then(|()| self.asked_by_task(task))
+                            .map(|()| true)
+                    }
+                    (None, _) => Err(format!("this revision has no such notification by the {from:?}")),
                 };
                 ("notification", Some(method), checked)
             }
@@ -272,17 +296,30 @@ impl Document {
             (None, _) if message.get("result").is_some() => {
                 let asked = message.pointer("/result/resultType").and_then(Value::as_str);
                 let asks = asked == Some("input_required") && self.has("InputRequiredResult");
-                let what = if asks { "input_required" } else { "result" };
+                let task = asked == Some("task") && self.tasks.is_some();
+                let what = match (asks, task) {
+                    (true, _) => "input_required",
+                    (_, true) => "task",
+                    _ => "result",
+                };
                 (what, about, self.result(from, about, asks, message))
             }
             _ => ("unreadable", None, Err("it is neither a request, a notification nor a response".into())),
         };
-        let method = method.filter(|m| self.defines(m));
+        let method = method.filter(|m| self.defines(m) || self.tasks.is_some() && defines_task(m));
         let (defined, problem) = match checked {
             Ok(defined) => (defined, None),
             Err(why) => (true, Some(why)),
         };
         Verdict { kind: kind(revision, from, what, method), defined, problem }
+    }
+
+    /// What a task asks is what a result may ask.
+    fn asked_by_task(&self, task: &Value) -> Result<(), String> {
+        match task.get("inputRequests") {
+            Some(requests) => self.fits("InputRequests", requests),
+            None => Ok(()),
+        }
     }
 
     fn defines(&self, method: &str) -> bool {
@@ -326,6 +363,18 @@ impl Document {
         self.fits(envelope, message)?;
         let Some(about) = about else { return Err("the log does not say which request it answers".into()) };
         let result = &message["result"];
+        if let Some(extension) = self.tasks.as_ref().filter(|_| from == Sender::Server) {
+            if tasks::METHODS.contains(&about) {
+                extension.result(about, result)?;
+                return self.asked_by_task(result).map(|()| true);
+            }
+            if result.get("resultType").and_then(Value::as_str) == Some("task") {
+                if about != "tools/call" {
+                    return Err(format!("{about} may not end in a task"));
+                }
+                return extension.created(result).map(|()| true);
+            }
+        }
         let asker = if from == Sender::Server { Sender::Client } else { Sender::Server };
         let Some(request) = self.of(&self.requests, asker).get(about) else { return Ok(false) };
         let base = request.trim_end_matches("Request");
@@ -352,6 +401,10 @@ impl Document {
         let definition = if self.has(&own) { own.as_str() } else { "EmptyResult" };
         self.fits(definition, result).map(|()| true)
     }
+}
+
+fn defines_task(method: &str) -> bool {
+    tasks::METHODS.contains(&method) || method == tasks::NOTIFICATION
 }
 
 /// The schemas' format `byte`: padded Base64 (OpenAPI 3.0).

@@ -40,6 +40,9 @@ pub enum Error {
     /// The bus can't be used.
     #[error("{0}")]
     Bus(String),
+    /// The key ring can't be opened.
+    #[error(transparent)]
+    Seal(#[from] seal::Error),
     /// The sandbox provider can't be started.
     #[error(transparent)]
     Sandbox(#[from] sandbox::Error),
@@ -87,6 +90,7 @@ impl Error {
         use ledger_sqlite::OpenError;
         match self {
             Error::Config(_) | Error::Endpoint(_) | Error::Refused(_) | Error::Bus(_) => true,
+            Error::Seal(e) => e.is_configuration(),
             Error::OpenPostgres(e) => !matches!(
                 e,
                 ledger_postgres::OpenError::Unreachable(_) | ledger_postgres::OpenError::Database(_)

@@ -389,8 +389,12 @@ const BAD: &[(&str, &str, &str, bool)] = &[
     ("[alerts]\nwebhook = \"http://a.example/x\"\n", "2:11", "must be https", false),
     ("[alerts]\nwebhook = \"${env:NO_SUCH}\"\n", "2:11", "variable NO_SUCH is not set", false),
     ("[alerts]\nwebhook = \"https://h/${env:X}\"\n", "2:11", "with nothing around it", false),
+    ("[seal]\nmaster = \"AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=\"\n", "2:10", "never written", true),
+    ("[seal]\nmaster = \"${env:NO_SUCH}\"\n", "2:10", "variable NO_SUCH is not set", false),
+    ("[seal]\nmaster = \"keyring\"\n", "2:10", "not read in this version", true),
+    ("[seal]\nkeys = \"file\"\n", "2:8", "kept in the \"ledger\"", true),
+    ("[seal]\nstate_ttl = \"1s\"\n", "2:13", "outside 30s to 1d", false),
     // What this version has no room for.
-    ("[seal]\nkeys = \"ledger\"\n", "1:2", "not available in this version", true),
     ("[[upstream]]\nname = \"crm\"\n", "1:", "not available in this version", true),
     ("[auth]\nmode = \"oauth\"\n", "2:8", "\"oauth\" is not available in this version", true),
     ("[defaults]\nleg = \"45s\"\n", "2:1", "not available in this version", true),
@@ -504,6 +508,7 @@ async fn what_a_reload_can_not_change_is_named() {
         ("eras_by_host = { localhost = \"modern\" }", "[server] eras_by_host"),
         ("legacy_sessions = \"never\"", "[server] legacy_sessions"),
         ("legacy_session_idle = \"1h\"", "[server] legacy_session_idle"),
+        ("[seal]\nstate_ttl = \"1h\"", "[seal]"),
     ] {
         let new = parse(&format!("[sandbox]\n[server]\n{text}\n")).unwrap();
         assert_eq!(core.reload(&new).unwrap(), [named]);
@@ -524,6 +529,34 @@ fn secrets_are_named_and_never_shown() {
     assert!(
         read("[alerts]\nwebhook = \"${file:none}\"\n").unwrap_err().to_string().contains("can't be read")
     );
+}
+
+#[test]
+fn a_master_key_is_named_and_never_shown() {
+    const KEY: &str = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("master"), format!("{KEY}\n")).unwrap();
+    let file = dir.path().join("c.toml");
+    let read = |text: &str, name: &str, value: &str| Config::parse(&file, text, [(name, value)]);
+    assert_eq!(parse("").unwrap().seal, counterfoil::config::SealConfig::default());
+    for (text, name) in [
+        ("[seal]\nkeys = \"ledger\"\nmaster = \"${env:MASTER}\"\nstate_ttl = \"5m\"\n", "MASTER"),
+        ("[seal]\nmaster = \"${file:master}\"\n", "MASTER"),
+        ("", "COUNTERFOIL__SEAL__MASTER"),
+    ] {
+        let c = read(text, name, KEY).unwrap_or_else(|e| panic!("{e}"));
+        let id = c.seal.master.as_ref().unwrap().id().to_string();
+        assert!(id.starts_with("mk-") && format!("{c:?}").contains(&id), "{c:?}");
+        assert!(!format!("{c:?}").contains(&KEY[..43]));
+        let wrong = "c3cret".repeat(9);
+        for (text, value) in [(text, &*wrong), (text, "")] {
+            if text.contains("file:") {
+                continue;
+            }
+            let e = read(text, name, value).unwrap_err().to_string();
+            assert!(e.contains("master") && !e.contains("c3cret"), "{e}");
+        }
+    }
 }
 
 #[test]

@@ -12,6 +12,9 @@ use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 use temp_postgres::{Options, TempPostgres};
 
+/// The master key of all.
+const MASTER: &str = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
+
 /// A database, a provider, and a configuration on both.
 struct Stage {
     dir: Dir,
@@ -42,9 +45,11 @@ impl Stage {
             "counterfoil.toml",
             &format!(
                 "[server]\nname = \"shop\"\nshutdown_delay = \"100ms\"\nshutdown_limit = \"1s\"\n\
+                 [seal]\nmaster = \"${{file:master}}\"\n\
                  [ledger]\nurl = \"{url}\"\n{more}\n[sandbox]\nlisten = \"{at}\"\n"
             ),
         );
+        dir.write("master", MASTER);
         Stage { dir, server, provider, at }
     }
 
@@ -209,6 +214,69 @@ fn every_replica_answers_the_same_and_commands_work_beside_them() {
     assert_eq!(stage.server.sql("postgres", "SELECT 1"), "1");
 }
 
+/// What one replica seals the others open, or it does not start.
+#[test]
+fn replicas_have_one_key_ring_or_do_not_start() {
+    let stage = Stage::new("lease = \"2s\"");
+    let start = |name: &str, value: &str| {
+        let mut command =
+            stage.dir.command(&["serve", "--json", "--listen", "127.0.0.1:0", "--data", "other"]);
+        ran(command.env(name, value)).expect(2)
+    };
+    // None at all is refused before anything is made.
+    let text = std::fs::read_to_string(stage.dir.path().join("counterfoil.toml")).unwrap();
+    stage.dir.write("none.toml", &text.replace("[seal]\nmaster = \"${file:master}\"\n", ""));
+    let none = stage.dir.run(&["serve", "--config", "none.toml", "--listen", "127.0.0.1:0", "--data", "other"]);
+    assert!(none.expect(2).stderr.contains("[seal] master"));
+    let none = stage.run(&["keys", "list", "--config", "none.toml"]).expect(2);
+    assert!(none.stderr.contains("[seal] master") || none.stderr.contains("no ledger"), "{none:?}");
+
+    let a = stage.serve("a");
+    let listed = stage.run(&["keys", "list", "--json"]).expect(0).json();
+    let master = listed["master"].as_str().unwrap().to_owned();
+    assert_eq!((listed["serverName"].as_str(), listed["masters"][0].as_str()), (Some("shop"), Some(&*master)));
+    assert_eq!(listed["keys"].as_array().unwrap().len(), 1);
+    let other = "/".repeat(42) + "8=";
+    let refused = start("COUNTERFOIL__SEAL__MASTER", &other);
+    assert!(refused.stderr.contains(&master) && refused.stderr.contains("Nothing was changed"), "{refused:?}");
+    assert!(!refused.stderr.contains(&MASTER[..43]) && !refused.stderr.contains(&other[..43]), "{refused:?}");
+    let renamed = start("COUNTERFOIL__SERVER__NAME", "store");
+    assert!(renamed.stderr.contains("\"shop\"") && renamed.stderr.contains("\"store\""), "{renamed:?}");
+    let mut doctor = stage.dir.command(&["doctor", "--data", "alone"]);
+    let doctor = ran(doctor.env("COUNTERFOIL__SERVER__NAME", "store")).expect(2);
+    assert!(doctor.stdout.contains("belongs to the server name \"shop\""), "{doctor:?}");
+    let mut rename = stage.dir.command(&["keys", "rename", "--data", "alone"]);
+    let in_use = ran(rename.env("COUNTERFOIL__SERVER__NAME", "store")).expect(1);
+    assert!(in_use.stderr.contains("1 replicas serve"), "{in_use:?}");
+
+    // The same master key and name: they share the ring, and any of them is asked to turn it.
+    let b = stage.serve("b");
+    let turned = stage.dir.run(&["keys", "rotate", "--json", "--data", "b"]).expect(0).json();
+    let stages = |v: &Value| -> Vec<String> {
+        v["keys"].as_array().unwrap().iter().map(|k| k["stage"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(stages(&turned), ["active", "standby"]);
+    assert_eq!(stages(&stage.dir.run(&["keys", "list", "--json", "--data", "a"]).expect(0).json()), stages(&turned));
+    let again = stage.run(&["keys", "rotate"]).expect(1);
+    assert!(again.stderr.contains("on its way already"), "{again:?}");
+    assert!(stage.run(&["doctor"]).stdout.contains("1 standby"));
+
+    // Another master key is allowed, gone over to, and the old one forbidden.
+    let mut allow = stage.dir.command(&["keys", "allow", "${env:NEXT}", "--json", "--data", "alone"]);
+    let allowed = ran(allow.env("NEXT", &other)).expect(0).json();
+    assert_eq!(allowed["masters"].as_array().unwrap().len(), 2);
+    assert!(stage.run(&["keys", "allow", &other]).expect(2).stderr.contains("command lines"));
+    assert_eq!((a.stop(), b.stop()), (0, 0));
+    stage.dir.write("master", &other);
+    let c = stage.serve("a");
+    let forbidden = stage.dir.run(&["keys", "forbid", &master, "--json", "--data", "a"]).expect(0).json();
+    assert_eq!(forbidden["masters"].as_array().unwrap().len(), 1);
+    assert_eq!(stages(&forbidden), ["active", "standby"]);
+    let old = start("COUNTERFOIL__SEAL__MASTER", MASTER);
+    assert!(old.stderr.contains("sealed under the master key"), "{old:?}");
+    assert_eq!(c.stop(), 0);
+}
+
 #[test]
 fn a_call_that_outlasts_a_shutdown_is_taken_over_at_once() {
     // Nobody could wait for this lease.
@@ -237,7 +305,8 @@ fn what_can_not_work_says_what_to_do() {
     let dir = Dir::new();
     let with = |url: &str, more: &str| {
         dir.write("counterfoil.toml", &format!("[ledger]\nurl = \"{url}\"\n{more}"));
-        ran(dir.command(&["serve", "--listen", "127.0.0.1:0"]).env("PG_SECRET", "hunter2"))
+        let mut command = dir.command(&["serve", "--listen", "127.0.0.1:0"]);
+        ran(command.env("PG_SECRET", "hunter2").env("COUNTERFOIL__SEAL__MASTER", MASTER))
     };
     let password = "password = \"${env:PG_SECRET}\"\n";
     let away = with("postgres://cf@127.0.0.1:9/cf", password).expect(5);

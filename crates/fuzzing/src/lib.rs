@@ -21,6 +21,7 @@ pub mod input;
 mod keys;
 mod manifest;
 mod schema;
+mod seal_open;
 mod streams;
 mod template;
 pub mod tree;
@@ -35,6 +36,7 @@ pub use headers::headers;
 pub use keys::keys;
 pub use manifest::manifest;
 pub use schema::schema;
+pub use seal_open::seal_open;
 pub use streams::{lines, sse};
 pub use template::template;
 
@@ -54,6 +56,7 @@ pub const TARGETS: &[Target] = &[
     ("lines", lines),
     ("manifest", manifest),
     ("schema", schema),
+    ("seal_open", seal_open),
     ("sse", sse),
     ("template", template),
 ];

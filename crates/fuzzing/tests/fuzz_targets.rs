@@ -104,4 +104,4 @@ macro_rules! each {
     )* };
 }
 
-each!(canonical config envelope form front headers input_answer keys lines manifest schema sse template);
+each!(canonical config envelope form front headers input_answer keys lines manifest schema seal_open sse template);

@@ -3,15 +3,19 @@
 
 use crate::answer;
 use crate::arguments::{KEY_ARGUMENT, without};
+use crate::asks::{Of, Reading};
 use crate::catalog::Entry;
 use crate::ledgered::ledgered;
+use crate::principal::principal_of;
 use crate::service::Shared;
 use crate::tool::{BadArguments, Body, Tool, ToolSettings};
 use crate::usage::Deprecated;
 use ledger::canonical::canonicalise_arguments;
 use ledger::store::Query;
 use ledger::{Call, CallError, CallerKey, Creation, Fingerprint, Operation, Scope};
+use mcp::constants::method;
 use mcp::error::RpcError;
+use mcp::input::Asker;
 use mcp::json::{Raw, RawObject};
 use mcp::server::{Exchange, Notifier, Outcome, Responder, Transport};
 use std::borrow::Cow;
@@ -127,8 +131,24 @@ async fn read(
     let arguments = arguments.cloned().unwrap_or_else(RawObject::empty);
     let result = match entry.schema.check(&arguments) {
         Ok(()) => {
+            let principal = principal_of(&exchange.caller.extensions);
+            let of = Of {
+                asker: Asker::ToolsCall,
+                principal: &principal,
+                method: method::TOOLS_CALL,
+                name: &entry.spec.canonical,
+                arguments: Some(&arguments),
+            };
+            let reading = match Reading::of(shared, exchange, of, &notifier, false).await {
+                Ok(reading) => reading,
+                Err(e) => return e.into(),
+            };
             let context = shared.context(exchange, entry.settings.policy.timeout, notifier);
-            tool.read(context, arguments).await
+            let read = tool.read(context.asking(&reading.asks), arguments.clone()).await;
+            if let Some(asked) = reading.end(read.is_ok()).await {
+                return asked;
+            }
+            read
         }
         Err(e) => Err(e),
     };
@@ -149,7 +169,12 @@ pub(crate) fn text(bytes: &[u8]) -> String {
     }
 }
 
-pub(crate) fn error_outcome(shared: &Shared, exchange: &Exchange, e: &CallError, entry: Option<&Entry>) -> Outcome {
+pub(crate) fn error_outcome(
+    shared: &Shared,
+    exchange: &Exchange,
+    e: &CallError,
+    entry: Option<&Entry>,
+) -> Outcome {
     let (body, object) = answer::result(e, entry.is_some_and(|e| e.spec.output_schema.is_some()));
     shared.result(exchange, body.to_string(), &[(answer::META_ERROR, object.as_str())])
 }

@@ -1,9 +1,11 @@
 //! What a request brings to a tool that reads, a resource or a prompt: who asks, in which revision, with which
 //! capabilities, and the ways to speak while it is worked on.
 
+use crate::asks::{Asks, Unanswered};
 use crate::changes::Changes;
 use ledger::Millis;
 use mcp::Revision;
+use mcp::input::{Answer, InputRequest};
 use mcp::json::{Raw, RawObject};
 use mcp::meta::LogLevel;
 use mcp::server::Notifier;
@@ -25,6 +27,7 @@ pub struct Context {
     /// Tells listeners that something changed.
     pub changes: Changes,
     notifier: Option<Notifier>,
+    pub(crate) asks: Option<Arc<Asks>>,
 }
 
 impl Context {
@@ -45,7 +48,14 @@ impl Context {
             capabilities: RawObject::empty(),
             changes,
             notifier,
+            asks: None,
         }
+    }
+
+    /// The same with a way to ask the client.
+    pub(crate) fn asking(mut self, asks: &Arc<Asks>) -> Context {
+        self.asks = Some(asks.clone());
+        self
     }
 
     /// Whether the client declared a capability, such as `sampling`.
@@ -65,6 +75,19 @@ impl Context {
     pub fn log(&self, level: LogLevel, logger: Option<&str>, data: &Raw) {
         if let Some(n) = &self.notifier {
             n.log(level, logger, data);
+        }
+    }
+
+    /// Asks the client, and gives its answers in the order of the questions. In the modern era the request ends with what
+    /// is not answered yet, and what works on it is begun anew when it comes again: the same questions must then be asked
+    /// under the same keys. A legacy client is waited for.
+    ///
+    /// # Errors
+    /// [`Unanswered`]: end with an error, whichever; the client gets the questions instead, or hears why it can't be asked.
+    pub async fn ask(&self, requests: &[InputRequest]) -> Result<Vec<Answer>, Unanswered> {
+        match &self.asks {
+            Some(asks) => asks.ask(requests).await,
+            None => Err(Unanswered),
         }
     }
 

@@ -2,6 +2,7 @@
 //! on the wire.
 
 use crate::answer;
+use crate::answers::{self, Name};
 use crate::call::{Asked, META_OPERATION, Parts, error_outcome, operation_meta, removed, shorten, text};
 use crate::call::{busy, creation};
 use crate::catalog::Entry;
@@ -12,15 +13,16 @@ use crate::service::Shared;
 use crate::tool::{BadArguments, Body};
 use ledger::{
     Answer, Ask, Call, CallError, CallerKey, Carrier, Creation, DeliveryState, InputKind, Key, Kind,
-    Operation, OperationId, Receipt, Verdict,
+    Operation, OperationId,
 };
 use mcp::constants::{meta, method};
 use mcp::error::RpcError;
 use mcp::input::{self, Asker, Given, InputRequest};
 use mcp::json::quote;
-use mcp::server::{Delivery, Exchange, Outcome, Responder, WireResult};
+use mcp::server::{Delivery, Exchange, Notifier, Outcome, Responder, WireResult};
 use serde_json::json;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What ends a call before anything is written.
 enum Before {
@@ -117,7 +119,7 @@ impl<'a> Ledgered<'a> {
 
     /// Goes on where the state says that the call was.
     async fn take_up(&mut self, token: &str, given: &Given) -> Result<(), Refused> {
-        let state: State = match self.shared.unseal(self.subject(), token).await {
+        let state: State = match self.shared.unseal(rounds::PURPOSE, self.subject(), token).await {
             Ok(state) => state,
             Err(Closed::Rejected) => return Err((rounds::rejected().into(), "refused")),
             Err(Closed::Unavailable) => return Err(self.told(&unavailable())),
@@ -136,7 +138,7 @@ impl<'a> Ledgered<'a> {
     }
 
     /// Reads what the client answered, and decides what is a decision.
-    async fn take_answers(&mut self, id: OperationId, given: &Given) -> Result<(), Refused> {
+    async fn take_answers(&mut self, id: OperationId, brought: &Given) -> Result<(), Refused> {
         let principal = &self.call.scope.principal;
         // One that is gone is answered by the look-up.
         let op = match self.shared.ledger.status(principal, id).await {
@@ -144,8 +146,8 @@ impl<'a> Ledgered<'a> {
             Ok(None) => return Ok(()),
             Err(_) => return Err(self.told(&unavailable())),
         };
-        let answers = match rounds::answers(self.shared, &op, &given.responses).await {
-            Ok(answers) => answers,
+        let given = match rounds::answers(self.shared, &op, &brought.responses).await {
+            Ok(given) => given,
             Err(Unfit::Answer(e)) => return Err(((*e).into(), "refused")),
             Err(Unfit::Store(e)) => {
                 tracing::warn!(operation = %id, error = %e, "answers could not be read against what was asked");
@@ -153,20 +155,14 @@ impl<'a> Ledgered<'a> {
             }
         };
         let by = format!("{principal}, asked by the client");
-        let decided = match answers.happened {
+        let decided = match given.happened {
             Some(happened) => {
-                let verdict = if happened {
-                    Verdict::Applied(Receipt(
-                        json!({ "saidBy": by, "happened": true }).to_string().into_bytes(),
-                    ))
-                } else {
-                    Verdict::NotApplied
-                };
+                let verdict = answers::verdict(happened, &by);
                 self.shared.ledger.decide(id, by, verdict).await
             }
-            None if answers.denied => self.shared.ledger.deny(id, &by).await,
+            None if given.denied => self.shared.ledger.deny(id, &by).await,
             None => {
-                self.call.answers = answers.given;
+                self.call.answers = given.given;
                 return Ok(());
             }
         };
@@ -199,8 +195,21 @@ impl<'a> Ledgered<'a> {
         };
         let notifier = responder.notifier();
         let watcher = responder.notifier();
-        let progress = move |p: &ledger::Progress| notifier.progress(p.done, p.total, Some(&p.message));
-        let answer = shared.ledger.call(&self.call, &create, watcher.gone(), progress).await;
+        let progress = |p: &ledger::Progress| notifier.progress(p.done, p.total, Some(&p.message));
+        let mut answer = shared.ledger.call(&self.call, &create, watcher.gone(), progress).await;
+        if exchange.caller.revision.is_legacy() {
+            while let Ok(Answer::Input { operation, .. } | Answer::Confirm { operation, .. }) = &answer {
+                let id = operation.id;
+                match Box::pin(self.ask_on_stream(&answer, &watcher)).await {
+                    Some(Heard::Answer) => {
+                        let again = Call { named: Some(id), ..self.call.clone() };
+                        answer = shared.ledger.call(&again, &create, watcher.gone(), progress).await;
+                    }
+                    Some(Heard::Gone) => answer = Ok(Answer::Gone),
+                    None => break,
+                }
+            }
+        }
         let (outcome, word) = match answer {
             Ok(Answer::Result { operation, result, replayed, joined_by }) => {
                 ledger::failpoint!("reply.before");
@@ -232,6 +241,55 @@ impl<'a> Ledgered<'a> {
         };
         responder.answer(outcome);
         word
+    }
+
+    /// Asks a legacy client on the stream of its call, and waits for its answer, from wherever it comes. `None`: it can't
+    /// be asked, or did not answer in time.
+    async fn ask_on_stream<E>(&self, answer: &Result<Answer, E>, notifier: &Notifier) -> Option<Heard> {
+        let keeper = self.shared.keeper.as_ref()?;
+        let (operation, asked): (&Operation, Vec<(Name, InputRequest)>) = match answer {
+            Ok(Answer::Input { operation, open, .. }) => {
+                let requests = self.questions(open).ok()?;
+                let index = |request: &InputRequest| operation.input(request.key());
+                let name = |r: InputRequest| Some((Name::Input(operation.id, index(&r)?), r));
+                (operation, requests.into_iter().filter_map(name).collect())
+            }
+            Ok(Answer::Confirm { operation, .. }) => {
+                let request = self.may_ask(rounds::confirm(operation).ok())?;
+                (operation, vec![(Name::Confirm(operation.id), request)])
+            }
+            _ => return None,
+        };
+        let (principal, revision) = (&self.call.scope.principal, self.exchange.caller.revision);
+        // From before the question is out, so that no change is missed.
+        let mut changes = self.shared.ledger.changes(operation.id);
+        let mut open = Vec::new();
+        for (name, request) in &asked {
+            open.push(name.send(keeper, principal, notifier, request, revision).await.ok()?);
+        }
+        let limit = tokio::time::sleep(keeper.state_ttl().duration());
+        tokio::pin!(limit);
+        loop {
+            tokio::select! {
+                () = changes.changed() => {}
+                // Without a doorbell.
+                () = tokio::time::sleep(POLL) => {}
+                () = notifier.cut() => return Some(Heard::Gone),
+                () = notifier.gone() => return Some(Heard::Gone),
+                () = &mut limit => return None,
+            }
+            let now = self.shared.ledger.status(principal, operation.id).await;
+            let waits = |now: &Operation| {
+                matches!(now.execution, ledger::Execution::InputRequired { .. })
+                    && now.open_inputs().eq(operation.open_inputs())
+            };
+            if now.is_ok_and(|now| !now.as_ref().is_some_and(waits)) {
+                for one in open {
+                    one.answered();
+                }
+                return Some(Heard::Answer);
+            }
+        }
     }
 
     /// What is said where the call is to come again: with answers, to wait on, or under a key that was kept for it. A
@@ -292,7 +350,7 @@ impl<'a> Ledgered<'a> {
             key: key.map(str::to_owned),
             round: self.round + 1,
         };
-        let token = self.shared.seal(self.subject(), &state).await?;
+        let token = self.shared.seal(rounds::PURPOSE, self.subject(), &state).await?;
         let about = operation.map(|op| json!({ "id": op.id.to_string(), "attempt": op.attempt }).to_string());
         let mut members = vec![(meta::SERVER_INFO, self.shared.server_info.as_str())];
         members.extend(about.as_deref().map(|about| (META_OPERATION, about)));
@@ -301,6 +359,17 @@ impl<'a> Ledgered<'a> {
         result.ok().map(|result| (Outcome::Result(result), word))
     }
 }
+
+/// What came of asking on a stream.
+enum Heard {
+    /// It is answered, or was decided otherwise.
+    Answer,
+    /// The client is gone.
+    Gone,
+}
+
+/// How often the ledger is asked how the operation stands, beside its doorbell.
+const POLL: Duration = Duration::from_millis(500);
 
 fn approval(open: &[Ask]) -> bool {
     open.iter().any(|ask| ask.kind == InputKind::Approval)

@@ -19,7 +19,9 @@
 
 pub mod alerts;
 mod answer;
+mod answers;
 mod arguments;
+mod asks;
 mod bounds;
 mod bridge;
 mod call;
@@ -55,6 +57,7 @@ pub mod usage;
 pub mod view;
 
 pub use alerts::Alerting;
+pub use asks::Unanswered;
 pub use catalog::{Catalog, CatalogError, Offer};
 pub use changes::{Change, Changes};
 pub use context::Context;

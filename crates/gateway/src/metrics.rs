@@ -148,7 +148,11 @@ impl Default for Metrics {
             "Time from a call's arrival to its answer",
             m.call_seconds.clone(),
         );
-        r.register("state_rejected", "States that did not open, by why; callers are told nothing of it", m.states_rejected.clone());
+        r.register(
+            "state_rejected",
+            "States that did not open, by why; callers are told nothing of it",
+            m.states_rejected.clone(),
+        );
         r.register("requests", "Requests, by revision of the protocol", m.requests.clone());
         r.register("deprecated", "Uses of deprecated features of the protocol", m.deprecated.clone());
         r.register("sessions_opened", "Sessions of legacy clients opened", m.sessions_opened.clone());

@@ -333,7 +333,12 @@ async fn execute(s: &Arc<Shared>, entry: &Entry, asked: &Asked<'_>) -> Answered 
     let call = asked.call(&s.settings.mode).map_err(|e| usage(format!("the arguments don't fit: {e}")))?;
     let Body::Mutating(tool) = &entry.body else { return Err(usage("this method only reads")) };
     let create = || call::creation(entry, tool.as_ref(), asked.arguments, &asked.settings);
-    match s.ledger.call(&call, &create, std::future::pending(), |_| {}).await.map(|a| s.ledger.or_error(&call, a)) {
+    match s
+        .ledger
+        .call(&call, &create, std::future::pending(), |_| {})
+        .await
+        .map(|a| s.ledger.or_error(&call, a))
+    {
         Err(e) => Err(usage(format!("the arguments don't fit: {e}"))),
         Ok(Answer::Result { operation, result, replayed, joined_by }) => {
             // The answer goes to the operator's own terminal over this connection.

@@ -1,5 +1,6 @@
 //! Resources and templates of resources: what they are, and who reads them (spec: server/resources).
 
+use crate::asks::Unanswered;
 use crate::context::Context;
 use crate::icon::Icon;
 use async_trait::async_trait;
@@ -79,6 +80,12 @@ pub enum Failure {
     /// It can't be had at the moment. The words go to the client: no paths, no secrets.
     #[error("{0}")]
     Failed(String),
+}
+
+impl From<Unanswered> for Failure {
+    fn from(e: Unanswered) -> Failure {
+        Failure::Failed(e.to_string())
+    }
 }
 
 /// Values that may complete an argument.

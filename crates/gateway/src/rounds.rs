@@ -18,8 +18,8 @@ pub(crate) const MAX_ROUNDS: u32 = 10;
 pub(crate) const LAST_LEG: u32 = MAX_ROUNDS - 2;
 /// For how long after a leg its caller counts as present: a client that goes on comes back at once.
 pub(crate) const GRACE: Millis = Millis::secs(15);
-/// What tokens of this kind are for.
-const PURPOSE: &str = "state";
+/// What the tokens are for that requests bring back.
+pub(crate) const PURPOSE: &str = "state";
 
 /// What a state says.
 #[derive(Debug, Default, Clone, PartialEq, Serialize, Deserialize)]
@@ -56,11 +56,16 @@ pub(crate) enum Closed {
 
 impl Shared {
     /// Seals what a request of this subject is to bring back; `None` where nothing can be sealed here.
-    pub(crate) async fn seal<S: Serialize>(&self, subject: Subject<'_>, state: &S) -> Option<String> {
+    pub(crate) async fn seal<S: Serialize>(
+        &self,
+        purpose: &str,
+        subject: Subject<'_>,
+        state: &S,
+    ) -> Option<String> {
         let keeper = self.keeper.as_ref()?;
         let text = serde_json::to_vec(state).ok()?;
         let Subject { principal, method, name, fingerprint } = subject;
-        let context = keeper.context(PURPOSE, principal, method, name, fingerprint);
+        let context = keeper.context(purpose, principal, method, name, fingerprint);
         match keeper.seal(&text, &context, None).await {
             Ok(token) => Some(token),
             Err(e) => {
@@ -73,6 +78,7 @@ impl Shared {
     /// Opens what a request of this subject brought back.
     pub(crate) async fn unseal<S: for<'de> Deserialize<'de>>(
         &self,
+        purpose: &str,
         subject: Subject<'_>,
         token: &str,
     ) -> Result<S, Closed> {
@@ -82,7 +88,7 @@ impl Shared {
         };
         let keeper = self.keeper.as_ref().ok_or_else(|| rejected("unknown_key"))?;
         let Subject { principal, method, name, fingerprint } = subject;
-        let context = keeper.context(PURPOSE, principal, method, name, fingerprint);
+        let context = keeper.context(purpose, principal, method, name, fingerprint);
         match keeper.open(token, &context).await {
             Ok(text) => serde_json::from_slice(&text).map_err(|_| rejected("malformed")),
             Err(seal::OpenError::Rejected(why)) => Err(rejected(why.word())),
@@ -99,6 +105,13 @@ pub(crate) fn rejected() -> RpcError {
     RpcError::invalid_params(
         "requestState is not valid for this request, or not any more; nothing ran. Make the request again without it, \
          with the same idempotency key if it had one",
+    )
+}
+
+/// The same, where there is no tool to answer for.
+pub(crate) fn unavailable() -> RpcError {
+    RpcError::internal(
+        "Internal error: the ledger can't be used at the moment; nothing was done, so asking again is safe.",
     )
 }
 
@@ -158,13 +171,13 @@ pub(crate) async fn answers(
         if input.kind == InputKind::Approval && input.answer.is_none() && !approves(&answer) {
             all.denied = true;
         }
-        all.given.push((key.clone(), said(&answer.to_raw())));
+        all.given.push((key.clone(), spelled(&answer.to_raw())));
     }
     Ok(all)
 }
 
 /// One spelling of an answer, so that the same answer is the same bytes.
-fn said(answer: &Raw) -> Vec<u8> {
+pub(crate) fn spelled(answer: &Raw) -> Vec<u8> {
     canonicalise(answer.as_str()).map_or_else(
         |_| answer.as_str().as_bytes().to_vec(),
         |canonical| canonical.as_str().as_bytes().to_vec(),
@@ -215,7 +228,7 @@ pub(crate) fn confirm(op: &Operation) -> Result<InputRequest, mcp::input::Invali
     InputRequest::form(HAPPENED, &message, form)
 }
 
-fn happened(answer: &Answer) -> Option<bool> {
+pub(crate) fn happened(answer: &Answer) -> Option<bool> {
     let Answer::Accepted(filled) = answer else { return None };
     let (_, value) = filled.iter().find(|(name, _)| name == HAPPENED)?;
     match value.as_string()?.as_ref() {
@@ -247,7 +260,7 @@ mod tests {
         let raw = |text: &str| Raw::parse(text.to_owned(), &Limits::default()).unwrap();
         let one = raw(r#"{"action":"accept","content":{"a":1.0,"b":"é"}}"#);
         let other = raw("{ \"content\":{\"b\":\"\\u00e9\",\"a\":1},\n\"action\":\"accept\"}");
-        assert_eq!(said(&one), said(&other));
-        assert_ne!(said(&one), said(&raw(r#"{"action":"accept","content":{"a":2,"b":"é"}}"#)));
+        assert_eq!(spelled(&one), spelled(&other));
+        assert_ne!(spelled(&one), spelled(&raw(r#"{"action":"accept","content":{"a":2,"b":"é"}}"#)));
     }
 }

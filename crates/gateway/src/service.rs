@@ -1,5 +1,6 @@
 //! The methods of the protocol, and the parts that they share.
 
+use crate::answers::{self, Waiting};
 use crate::capabilities::Served;
 use crate::catalog::{Catalog, List};
 use crate::changes::Changes;
@@ -22,8 +23,8 @@ use mcp::error::{Error, RpcError};
 use mcp::json::{Raw, RawObject};
 use mcp::message::{Id, Notification};
 use mcp::server::{
-    App, Caller, Client, Exchange, HttpConfig, Notifier, Opened, Opening, Outcome, Responder, Running,
-    Service, SessionRefusal, Subscription,
+    App, Caller, Client, ClientError, Exchange, HttpConfig, Notifier, Opened, Opening, Outcome, Responder,
+    Running, Service, SessionRefusal, Subscription,
 };
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
@@ -84,6 +85,8 @@ pub(crate) struct Shared {
     pub metrics: Arc<Metrics>,
     pub changes: Changes,
     pub keeper: Option<seal::Keeper>,
+    /// Requests that legacy clients are asked for.
+    pub waiting: Waiting,
     pub server_info: Raw,
     pub sessions: Sessions,
     pub usage: Usage,
@@ -169,6 +172,7 @@ impl Gateway {
             metrics: parts.metrics,
             changes: parts.changes,
             keeper: parts.keeper,
+            waiting: Waiting::default(),
             server_info,
             sessions,
             usage,
@@ -364,6 +368,15 @@ impl Service for Gateway {
     async fn notified(self: Arc<Self>, _caller: Caller, _notification: Notification) {
         // `notifications/initialized` and `notifications/roots/list_changed` ask for nothing: the roots of a client are
         // never kept. Others are not known, and a notification has no answer.
+    }
+
+    async fn response(
+        self: Arc<Self>,
+        caller: Caller,
+        id: String,
+        outcome: Result<Raw, ClientError>,
+    ) -> Result<(), RpcError> {
+        answers::response(&self.0, &caller, &id, outcome).await
     }
 
     fn cancelled_elsewhere(&self, caller: &Caller, session: &Arc<str>, id: &Id) {

@@ -1,6 +1,7 @@
 //! What a tool is. A tool that reads gets no attempt, so it can't cause an effect; one that changes the world
 //! gets nothing but its attempt, so it can't cause one behind the ledger's back.
 
+use crate::asks::Unanswered;
 use crate::context::Context;
 use crate::icon::Icon;
 use async_trait::async_trait;
@@ -12,6 +13,12 @@ use std::sync::Arc;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct BadArguments(pub String);
+
+impl From<Unanswered> for BadArguments {
+    fn from(e: Unanswered) -> BadArguments {
+        BadArguments(e.to_string())
+    }
+}
 
 /// How a tool is known and described.
 #[derive(Clone, Debug)]

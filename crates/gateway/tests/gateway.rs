@@ -96,7 +96,7 @@ async fn world(tune: &dyn Fn(&str, &mut ToolSettings), auth: bool) -> World {
         settings,
         metrics,
         changes: gateway::Changes::default(),
-            keeper: None,
+        keeper: None,
     });
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addr = listener.local_addr().unwrap();

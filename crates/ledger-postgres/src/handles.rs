@@ -100,7 +100,7 @@ pub(crate) async fn write(
         &r.attention,
         &r.low,
         &r.expires_at,
-        &r.record,
+        &r.record(),
         &kinds,
         &data,
         &a.what,

@@ -13,7 +13,7 @@
 //! - a ledger that is older than what this process was told is durable, or that comes from another cluster, is held.
 //!
 //! Everything that talks to the database runs on one thread of its own. Modules: `url` and `tls` (where it is), `link`
-//! (one connection that comes back), `schema` (tables, functions, migrations), `record` (a record as a row), `queue` and
+//! (one connection that comes back), `schema` (tables, functions, migrations), `record` and `rows` (a record as a row), `queue` and
 //! `writer` (the group commit), `replica` (lease, epoch, others), `clock`, `read`, `sessions`, `bus` (news between
 //! replicas), `checks` (facts for `doctor`), `store` (opening, and the contract).
 
@@ -29,6 +29,7 @@ mod queue;
 mod read;
 mod record;
 mod replica;
+mod rows;
 mod schema;
 mod sessions;
 mod shared;
@@ -103,8 +104,8 @@ pub struct Config {
     pub restored: bool,
     /// What a change of timeline means.
     pub failover: Failover,
-    /// Connections for writing: one or two. While one waits for the disk the other can give the server work, but each
-    /// then has half as many writes to a commit: on a server that shares two cores with its callers one does more.
+    /// Connections for writing: one or two. While one waits for the disk the other gives the server work, if there is
+    /// enough of it.
     pub writers: usize,
     /// Connections for reading.
     pub readers: usize,
@@ -130,7 +131,7 @@ impl Config {
             clock_margin: Millis::secs(5),
             restored: false,
             failover: Failover::default(),
-            writers: 1,
+            writers: 2,
             readers: 2,
             make: true,
         }

@@ -55,8 +55,9 @@ struct Inner {
     stopped: bool,
     /// Operations, keys and slots of the batches that writers are at.
     flying: HashSet<Bits>,
-    /// How many of them there are.
+    /// How many batches there are, and writes in them.
     batches: usize,
+    flying_jobs: usize,
 }
 
 pub(crate) struct Queue {
@@ -112,7 +113,9 @@ impl Queue {
             let pause = {
                 let mut q = lock(&self.inner);
                 let lazy_until = q.lazy_since.map(|t| t + LAZY_FOR);
-                let due = q.urgent > 0 || q.jobs.len() >= BATCH || q.stopped;
+                // While another batch is under way this one waits for company: two small ones cost the server more than
+                // one that is not. When that is done, it waits no more.
+                let due = q.urgent * 3 > q.flying_jobs * 2 || q.jobs.len() >= BATCH || q.stopped;
                 if due || lazy_until.is_some_and(|t| t <= Instant::now()) {
                     let batch = take(&mut q);
                     if !batch.jobs.is_empty() {
@@ -135,12 +138,18 @@ impl Queue {
     }
 
     /// A batch is done.
-    pub fn landed(&self, bits: &[Bits]) {
+    pub fn landed(&self, batch: &Landed) {
         let mut q = lock(&self.inner);
-        for b in bits {
+        for b in &batch.bits {
             q.flying.remove(b);
         }
         q.batches -= 1;
+        q.flying_jobs -= batch.jobs;
+        if !q.jobs.is_empty() {
+            drop(q);
+            // Its own writer may have lost its connection meanwhile.
+            self.wake.notify_one();
+        }
     }
 
     /// Takes nothing more; what waits is still done.
@@ -154,8 +163,15 @@ impl Queue {
 /// What a writer takes at once.
 pub(crate) struct Batch {
     pub jobs: Vec<Job>,
-    /// What they have to do with.
-    pub bits: Vec<Bits>,
+    pub landing: Landed,
+}
+
+/// What is no longer under way when a batch is done.
+pub(crate) struct Landed {
+    /// What its writes had to do with.
+    bits: Vec<Bits>,
+    /// How many they were.
+    jobs: usize,
 }
 
 fn take(q: &mut Inner) -> Batch {
@@ -167,8 +183,8 @@ fn take(q: &mut Inner) -> Batch {
             // Durable are all before it, so none may be left behind or be under way.
             Work::Flush => left.is_empty() && q.batches == 0,
             Work::Write(c) => {
-                let slot = matches!(c.kind, crate::record::Kind::Create(_)).then_some(c.row.slot);
-                let parts = [Some(c.row.id), slot, slot.and(c.row.key)];
+                let claims = c.claims();
+                let parts = [Some(c.row.id), claims.map(|c| c.slot), claims.and_then(|c| c.key)];
                 // Whatever is left behind is busy as well: order is kept.
                 let mut clear = true;
                 for part in parts.into_iter().flatten() {
@@ -200,6 +216,8 @@ fn take(q: &mut Inner) -> Batch {
     if !jobs.is_empty() {
         q.flying.extend(&bits);
         q.batches += 1;
+        q.flying_jobs += jobs.len();
     }
-    Batch { jobs, bits }
+    let landing = Landed { bits, jobs: jobs.len() };
+    Batch { jobs, landing }
 }

@@ -1,12 +1,12 @@
 //! A record as a row: the columns that are searched, and back.
 
 use crate::MAX_PAYLOAD;
+use crate::rows::Columns;
 use bytes::BytesMut;
 use ledger::codes;
 use ledger::operation::{Operation, Unreadable};
 use ledger::store::{Attention, Blob, Counts, SlotWrite, StoreError, Write, key_hash_of, slot_hash_of};
 use ledger::words::{Epoch, OperationId};
-use std::sync::Arc;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 
 /// The end of time: where what waits for a person has its place.
@@ -61,13 +61,15 @@ pub(crate) fn counts(codes: impl Iterator<Item = (i16, i64)>) -> Counts {
     all
 }
 
-/// The columns of a record.
+/// What a creation claims.
+pub(crate) struct Claims {
+    pub slot: Bits,
+    pub key: Option<Bits>,
+}
+
+/// The columns of a record that changes.
 pub(crate) struct Row {
     pub id: Bits,
-    pub key: Option<Bits>,
-    pub slot: Bits,
-    pub principal: Arc<str>,
-    pub tool: Arc<str>,
     pub code: i16,
     pub version: i64,
     pub owner: i64,
@@ -75,9 +77,16 @@ pub(crate) struct Row {
     pub attention: Option<i64>,
     /// Its place among what wants attention or waits for a person.
     pub low: Option<i64>,
-    pub prune_after: i64,
     pub expires_at: Option<i64>,
-    pub record: String,
+    /// All of a creation or an update as the writer's statement takes it, the record at its end.
+    pub binary: Vec<u8>,
+    record_at: usize,
+}
+
+impl Row {
+    pub fn record(&self) -> &str {
+        std::str::from_utf8(&self.binary[self.record_at..]).unwrap_or_default()
+    }
 }
 
 /// A write, ready for the writer: hashes and JSON are made by whoever asks for it, on its own thread.
@@ -89,59 +98,108 @@ pub(crate) struct Change {
     pub by: Epoch,
 }
 
-#[derive(Clone, Copy)]
 pub(crate) enum Kind {
-    Create(SlotWrite),
+    Create(Claims),
     Update { stamp: i64 },
 }
 
 impl Change {
     pub fn new(write: Write, attention: Attention, by: Epoch) -> Result<Change, StoreError> {
-        let (op, blobs, kind) = match write {
-            Write::Create { operation, slot, blobs } => (operation, blobs, Kind::Create(slot)),
-            Write::Update { operation, stamp, blobs, .. } => {
-                (operation, blobs, Kind::Update { stamp: stamp.cast_signed() })
-            }
+        let (op, blobs, what) = match write {
+            Write::Create { operation, slot, blobs } => (operation, blobs, Ok(slot)),
+            Write::Update { operation, stamp, blobs, .. } => (operation, blobs, Err(stamp.cast_signed())),
         };
         #[cfg(feature = "failpoints")]
-        let op = crate::newer::marked(op, matches!(kind, Kind::Create(_)));
-        let record = serde_json::to_string(&op)
-            .map_err(|_| StoreError::Unavailable(format!("the record of {} has no JSON form", op.id)))?;
-        if record.len() > MAX_PAYLOAD || blobs.iter().any(|b| b.data.len() > MAX_PAYLOAD) {
-            let limit = MAX_PAYLOAD >> 20;
-            return Err(StoreError::Unavailable(format!(
-                "a payload of {} is larger than {limit} MiB; make it smaller",
-                op.id
-            )));
-        }
+        let op = crate::newer::marked(op, what.is_ok());
         if op.scope.principal.contains('\0') || op.scope.tool.contains('\0') {
             return Err(StoreError::Unavailable(format!("a name of {} has a zero character", op.id)));
         }
         let wants = op.attention(attention.grace, attention.alert_after).map(|t| t.0);
         let (e, d) = (codes::execution(&op.execution), codes::delivery(op.delivery.state));
         let waits = e == 3 || e == 7 || d == 3;
-        let row = Row {
+        let mut row = Row {
             id: Bits::id(op.id),
-            key: key_hash_of(&op).map(|k| Bits(k.0)),
-            slot: Bits(slot_hash_of(&op).0),
             code: e * 8 + d,
             version: op.version.cast_signed(),
             owner: op.owner.0.cast_signed(),
             caller: op.caller.epoch.0.cast_signed(),
             attention: wants,
             low: wants.or(waits.then_some(NEVER)),
-            prune_after: op.created_at.plus(op.policy.retention).0,
             expires_at: op.expires_at().map(|t| t.0),
-            principal: op.scope.principal.clone(),
-            tool: op.scope.tool.clone(),
-            record,
+            binary: Vec::new(),
+            record_at: 0,
         };
+        let (columns, kind) = match what {
+            Ok(slot) => {
+                let key = key_hash_of(&op).map(|k| Bits(k.0));
+                let claims = Claims { slot: Bits(slot_hash_of(&op).0), key };
+                (creation(&row, &op, slot, &claims), Kind::Create(claims))
+            }
+            Err(stamp) => (update(&row, stamp), Kind::Update { stamp }),
+        };
+        let Some((binary, record_at)) = columns.record(&op) else {
+            return Err(StoreError::Unavailable(format!("the record of {} has no JSON form", op.id)));
+        };
+        if binary.len() - record_at > MAX_PAYLOAD || blobs.iter().any(|b| b.data.len() > MAX_PAYLOAD) {
+            let limit = MAX_PAYLOAD >> 20;
+            return Err(StoreError::Unavailable(format!(
+                "a payload of {} is larger than {limit} MiB; make it smaller",
+                op.id
+            )));
+        }
+        (row.binary, row.record_at) = (binary, record_at);
         Ok(Change { row, kind, blobs, by })
     }
 
-    pub fn bytes(&self) -> usize {
-        self.row.record.len() + self.blobs.iter().map(|b| b.data.len()).sum::<usize>()
+    /// What a creation claims.
+    pub fn claims(&self) -> Option<&Claims> {
+        match &self.kind {
+            Kind::Create(claims) => Some(claims),
+            Kind::Update { .. } => None,
+        }
     }
+
+    pub fn bytes(&self) -> usize {
+        self.row.binary.len() + self.blobs.iter().map(|b| b.data.len()).sum::<usize>()
+    }
+}
+
+/// The columns of the type `write_2_creation`, but for the last.
+fn creation(row: &Row, op: &Operation, slot: SlotWrite, claims: &Claims) -> Columns {
+    let before = match slot {
+        SlotWrite::Set | SlotWrite::CompareAndSet(None) => None,
+        SlotWrite::CompareAndSet(Some(id)) => Some(Bits::id(id)),
+    };
+    Columns::new(16)
+        .bits(Some(row.id))
+        .bits(Some(claims.slot))
+        .bits(before)
+        .truth(slot == SlotWrite::Set)
+        .bits(claims.key)
+        .number(row.low)
+        .number(row.attention)
+        .number(Some(op.created_at.plus(op.policy.retention).0))
+        .number(row.expires_at)
+        .number(Some(row.version))
+        .number(Some(row.owner))
+        .number(Some(row.caller))
+        .small(row.code)
+        .text(&op.scope.principal)
+        .text(&op.scope.tool)
+}
+
+/// Those of `write_2_update`, likewise.
+fn update(row: &Row, stamp: i64) -> Columns {
+    Columns::new(10)
+        .bits(Some(row.id))
+        .number(Some(row.version))
+        .number(Some(stamp))
+        .small(row.code)
+        .number(Some(row.owner))
+        .number(Some(row.caller))
+        .number(row.attention)
+        .number(row.low)
+        .number(row.expires_at)
 }
 
 /// A record from its columns.

@@ -6,65 +6,38 @@
 
 use crate::link::{Conn, Link};
 use crate::queue::{Job, Work};
-use crate::record::{Bits, Kind};
+use crate::record::Change;
+use crate::rows::{Claim, Payload, Rows};
 use crate::shared::Shared;
 use crate::{describe, is_definite};
-use ledger::store::{Committed, SlotWrite, StoreError};
+use ledger::store::{Committed, StoreError};
 use ledger::words::Epoch;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 
-pub(crate) const WRITE: &str = "SELECT answers, batch FROM write_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, \
-     $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35)";
+pub(crate) const WRITE: &str = "SELECT answers, batch FROM write_2($1, $2, $3, $4, $5, $6, $7, $8)";
 
 /// Tries of a statement that the server refused because others were in the way.
 const TRIES: u32 = 6;
+/// Batches made with care after one that had to be: callers who come twice come in crowds.
+const WARY: u32 = 16;
 
-/// The arrays of a batch, creations and updates each in the order of their ids. Borrowed from the jobs, so that a batch
-/// can be sent again.
+/// The arrays of a batch. Borrowed from the jobs, so that a batch can be sent again.
 #[derive(Default)]
 struct Arrays<'a> {
-    c_id: Vec<Bits>,
-    c_slot: Vec<Bits>,
-    c_before: Vec<Option<Bits>>,
-    c_forced: Vec<bool>,
-    c_key: Vec<Option<Bits>>,
-    c_principal: Vec<&'a str>,
-    c_tool: Vec<&'a str>,
-    c_prune: Vec<i64>,
-    c_expires: Vec<Option<i64>>,
-    c_attention: Vec<Option<i64>>,
-    c_low: Vec<Option<i64>>,
-    c_version: Vec<i64>,
-    c_owner: Vec<i64>,
-    c_caller: Vec<i64>,
-    c_code: Vec<i16>,
-    c_record: Vec<&'a str>,
-    k_key: Vec<Bits>,
-    k_id: Vec<Bits>,
-    u_id: Vec<Bits>,
-    u_version: Vec<i64>,
-    u_stamp: Vec<i64>,
-    u_code: Vec<i16>,
-    u_owner: Vec<i64>,
-    u_caller: Vec<i64>,
-    u_attention: Vec<Option<i64>>,
-    u_low: Vec<Option<i64>>,
-    u_expires: Vec<Option<i64>>,
-    u_record: Vec<&'a str>,
-    b_n: Vec<i32>,
-    b_id: Vec<Bits>,
-    b_kind: Vec<i32>,
-    b_data: Vec<&'a [u8]>,
+    created: Rows<&'a [u8]>,
+    keys: Rows<Claim>,
+    updated: Rows<&'a [u8]>,
+    payloads: Rows<Payload<'a>>,
     /// The job of each answer.
     order: Vec<usize>,
 }
 
 impl<'a> Arrays<'a> {
     fn of(jobs: &'a [Job]) -> Arrays<'a> {
-        let mut writes: Vec<(usize, &crate::record::Change)> = jobs
+        let mut writes: Vec<(usize, &Change)> = jobs
             .iter()
             .enumerate()
             .filter_map(|(n, j)| match &j.work {
@@ -72,65 +45,33 @@ impl<'a> Arrays<'a> {
                 Work::Flush => None,
             })
             .collect();
-        writes.sort_by_key(|(_, c)| (matches!(c.kind, Kind::Update { .. }), c.row.id));
+        // Creations by their slots, then updates by their ids: the order of the locks.
+        writes.sort_unstable_by_key(|(_, c)| c.claims().map_or((true, c.row.id), |made| (false, made.slot)));
         let mut a = Arrays::default();
         for (job, c) in writes {
-            let r = &c.row;
-            match c.kind {
-                Kind::Create(slot) => {
-                    let before = match slot {
-                        SlotWrite::Set | SlotWrite::CompareAndSet(None) => None,
-                        SlotWrite::CompareAndSet(Some(id)) => Some(Bits::id(id)),
-                    };
-                    a.c_id.push(r.id);
-                    a.c_slot.push(r.slot);
-                    a.c_before.push(before);
-                    a.c_forced.push(slot == SlotWrite::Set);
-                    a.c_key.push(r.key);
-                    a.c_principal.push(&r.principal);
-                    a.c_tool.push(&r.tool);
-                    a.c_prune.push(r.prune_after);
-                    a.c_expires.push(r.expires_at);
-                    a.c_attention.push(r.attention);
-                    a.c_low.push(r.low);
-                    a.c_version.push(r.version);
-                    a.c_owner.push(r.owner);
-                    a.c_caller.push(r.caller);
-                    a.c_code.push(r.code);
-                    a.c_record.push(&r.record);
-                    if let Some(key) = r.key {
-                        a.k_key.push(key);
-                        a.k_id.push(r.id);
-                    }
+            let id = c.row.id;
+            match c.claims() {
+                Some(claims) => {
+                    a.created.0.push(&c.row.binary);
+                    a.keys.0.extend(claims.key.map(|key| Claim { key, id }));
                 }
-                Kind::Update { stamp } => {
-                    a.u_id.push(r.id);
-                    a.u_version.push(r.version);
-                    a.u_stamp.push(stamp);
-                    a.u_code.push(r.code);
-                    a.u_owner.push(r.owner);
-                    a.u_caller.push(r.caller);
-                    a.u_attention.push(r.attention);
-                    a.u_low.push(r.low);
-                    a.u_expires.push(r.expires_at);
-                    a.u_record.push(&r.record);
-                }
+                None => a.updated.0.push(&c.row.binary),
             }
             a.order.push(job);
             let n = i32::try_from(a.order.len()).unwrap_or(i32::MAX);
             // The first of a kind stays, in one write as over many.
-            let mut kinds: Vec<u32> = Vec::with_capacity(c.blobs.len());
-            for b in &c.blobs {
-                if kinds.contains(&b.kind.code()) {
-                    continue;
+            for (at, b) in c.blobs.iter().enumerate() {
+                if c.blobs[..at].iter().all(|earlier| earlier.kind != b.kind) {
+                    a.payloads.0.push(Payload {
+                        n,
+                        id,
+                        kind: b.kind.code().cast_signed(),
+                        data: &b.data,
+                    });
                 }
-                kinds.push(b.kind.code());
-                a.b_n.push(n);
-                a.b_id.push(r.id);
-                a.b_kind.push(b.kind.code().cast_signed());
-                a.b_data.push(&b.data);
             }
         }
+        a.keys.0.sort_unstable();
         a
     }
 }
@@ -148,45 +89,11 @@ async fn send(
     epoch: Epoch,
     a: &Arrays<'_>,
     lazy: bool,
+    careful: bool,
 ) -> Result<Sent, tokio_postgres::Error> {
     let epoch = epoch.0.cast_signed();
-    let parameters: [&(dyn ToSql + Sync); 35] = [
-        &epoch,
-        &lane,
-        &lazy,
-        &a.c_id,
-        &a.c_slot,
-        &a.c_before,
-        &a.c_forced,
-        &a.c_key,
-        &a.c_principal,
-        &a.c_tool,
-        &a.c_prune,
-        &a.c_expires,
-        &a.c_attention,
-        &a.c_low,
-        &a.c_version,
-        &a.c_owner,
-        &a.c_caller,
-        &a.c_code,
-        &a.c_record,
-        &a.k_key,
-        &a.k_id,
-        &a.u_id,
-        &a.u_version,
-        &a.u_stamp,
-        &a.u_code,
-        &a.u_owner,
-        &a.u_caller,
-        &a.u_attention,
-        &a.u_low,
-        &a.u_expires,
-        &a.u_record,
-        &a.b_n,
-        &a.b_id,
-        &a.b_kind,
-        &a.b_data,
-    ];
+    let parameters: [&(dyn ToSql + Sync); 8] =
+        [&epoch, &lane, &lazy, &careful, &a.created, &a.keys, &a.updated, &a.payloads];
     let row = conn.client.query_one(&conn.statements[0], &parameters).await?;
     let answers: Option<Vec<i16>> = row.get(0);
     Ok(answers.map_or(Sent::Over, |answers| {
@@ -199,6 +106,7 @@ const OVER: &str = "this replica's lease is over; it goes on under a new epoch i
 /// Writes until the store is closed; `lane` is the writer's number.
 pub(crate) async fn run(shared: Arc<Shared>, lane: i16) {
     let mine = usize::from(lane.unsigned_abs());
+    let mut wary = 0;
     loop {
         // Who has no connection leaves the work to who has one.
         while !shared.is_closing()
@@ -218,9 +126,10 @@ pub(crate) async fn run(shared: Arc<Shared>, lane: i16) {
             job.answer(Err(StoreError::Unavailable(OVER.into())));
         }
         if !jobs.is_empty() {
-            commit(&shared, lane, jobs, epoch, false).await;
+            let how = How { careful: wary > 0, unsure: false };
+            wary = if commit(&shared, lane, jobs, epoch, how).await { WARY } else { wary.saturating_sub(1) };
         }
-        shared.queue.landed(&batch.bits);
+        shared.queue.landed(&batch.landing);
     }
 }
 
@@ -233,29 +142,46 @@ fn refuse(jobs: Vec<Job>, why: &StoreError) {
     }
 }
 
-/// Makes `jobs` under `epoch`; `unsure`: some try may have been made without our knowing.
-async fn commit(shared: &Shared, lane: i16, mut jobs: Vec<Job>, epoch: Epoch, mut unsure: bool) {
+/// How a batch is to be made.
+#[derive(Clone, Copy)]
+struct How {
+    /// Something of it may be there already.
+    careful: bool,
+    /// Some try may have been made without our knowing.
+    unsure: bool,
+}
+
+/// Makes `jobs` under `epoch`. Whether it turned out that care was needed.
+async fn commit(shared: &Shared, lane: i16, mut jobs: Vec<Job>, epoch: Epoch, how: How) -> bool {
+    let How { mut careful, mut unsure } = how;
+    let mut surprised = false;
     // Lazy writes ride along where somebody waits for the disk anyway.
     let lazy = jobs.iter().all(|j| j.answer.is_none());
     let mut tries = 0;
     loop {
         let conn = match shared.links.writers[usize::from(lane.unsigned_abs())].get().await {
             Ok(conn) => conn,
-            Err(StoreError::Unavailable(why)) if unsure => return refuse(jobs, &StoreError::Uncertain(why)),
-            Err(e) => return refuse(jobs, &e),
+            Err(StoreError::Unavailable(why)) if unsure => {
+                refuse(jobs, &StoreError::Uncertain(why));
+                return surprised;
+            }
+            Err(e) => {
+                refuse(jobs, &e);
+                return surprised;
+            }
         };
         let began = Instant::now();
         let arrays = Arrays::of(&jobs);
-        let sent =
-            tokio::time::timeout(shared.config.answer_within, send(lane, &conn, epoch, &arrays, lazy)).await;
-        match sent {
+        let asked = send(lane, &conn, epoch, &arrays, lazy, careful);
+        match tokio::time::timeout(shared.config.answer_within, asked).await {
             Ok(Ok(Sent::Answers(answers, batch))) => {
                 let order = std::mem::take(&mut { arrays }.order);
                 shared.figures().commit(began.elapsed(), order.len() as u64);
                 if !lazy {
                     shared.acknowledged(epoch, lane, batch);
                 }
-                return answer(jobs, &order, &answers, unsure);
+                answer(jobs, &order, &answers, unsure);
+                return surprised;
             }
             Ok(Ok(Sent::Over)) => {
                 shared.lapse(epoch);
@@ -265,7 +191,11 @@ async fn commit(shared: &Shared, lane: i16, mut jobs: Vec<Job>, epoch: Epoch, mu
                 } else {
                     StoreError::Unavailable(OVER.into())
                 };
-                return refuse(jobs, &why);
+                refuse(jobs, &why);
+                return surprised;
+            }
+            Ok(Err(e)) if !careful && e.code() == Some(&SqlState::UNIQUE_VIOLATION) => {
+                (careful, surprised) = (true, true);
             }
             Ok(Err(e)) if is_definite(&e) => {
                 let in_the_way = [
@@ -287,22 +217,19 @@ async fn commit(shared: &Shared, lane: i16, mut jobs: Vec<Job>, epoch: Epoch, mu
                     // One of them may be at fault; the others must not suffer for it.
                     drop(arrays);
                     for job in std::mem::take(&mut jobs) {
-                        Box::pin(commit(shared, lane, vec![job], epoch, unsure)).await;
+                        Box::pin(commit(shared, lane, vec![job], epoch, How { careful: true, unsure })).await;
                     }
-                    return;
+                    return surprised;
                 }
-                return refuse(
+                refuse(
                     jobs,
                     &if unsure { StoreError::Uncertain(why) } else { StoreError::Unavailable(why) },
                 );
+                return surprised;
             }
             // The answer is lost, with whatever it was.
-            Ok(Err(_)) => {
-                unsure = true;
-                conn.give_up();
-            }
-            Err(_) => {
-                unsure = true;
+            Ok(Err(_)) | Err(_) => {
+                (careful, unsure) = (true, true);
                 conn.give_up();
             }
         }

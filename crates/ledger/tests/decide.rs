@@ -8,7 +8,7 @@ use counterfoil_ledger::decide::{self, Fence, Finding, Opening, Outcome};
 use counterfoil_ledger::*;
 use proptest::prelude::{ProptestConfig, any, prop_assert, prop_assert_eq, proptest};
 use proptest::strategy::Strategy as _;
-use support::{BASE, fingerprint, intent, policy, recovery, scope};
+use support::{BASE, ask, fingerprint, intent, policy, recovery, scope};
 
 const ME: Epoch = Epoch(1);
 
@@ -177,12 +177,12 @@ fn row(e: &Event) -> [&'static str; 9] {
         Event::Rest { .. } => ["state", "running", "running", "state", "state", "state", "state", "state", "state"],
         Event::CallerGone => ["nothing", "accepted", "running", "input_required", "input_required", "state", "state", "state", "in_doubt"],
         Event::Join { .. } => ["state", "running", "running", "state", "state", "state", "state", "state", "state"],
-        Event::Cancel { .. } => ["cancelled", "cancelled", "past_no_return", "state", "cancelled", "state", "state", "state", "state"],
+        Event::Cancel { .. } => ["cancelled", "cancelled", "past_no_return", "past_no_return", "cancelled", "state", "state", "state", "state"],
         Event::Expire => ["state", "state", "state", "state", "state", "state", "state", "state", "state"],
         Event::Deliver(_) => ["state", "state", "state", "state", "state", "completed", "state", "state", "state"],
         Event::Alerted => ["nothing", "nothing", "nothing", "nothing", "nothing", "nothing", "nothing", "nothing", "nothing"],
         Event::Decide { .. } => ["state", "state", "state", "running", "state", "state", "state", "state", "running"],
-        Event::Reconcile { .. } => ["state", "state", "state", "state", "state", "state", "state", "state", "in_doubt"]
+        Event::Reconcile { .. } => ["state", "state", "state", "state", "state", "state", "state", "state", "in_doubt"],
         Event::Local { .. } => {
             ["state", "running", "running", "state", "state", "state", "state", "state", "state"]
         }

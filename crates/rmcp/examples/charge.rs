@@ -73,6 +73,7 @@ impl ServerHandler for Shop {
     }
 }
 
+/// Serves until its client leaves.
 #[tokio::main]
 pub async fn main() -> anyhow::Result<()> {
     tracing_subscriber::fmt().with_writer(std::io::stderr).init();
@@ -83,7 +84,8 @@ pub async fn main() -> anyhow::Result<()> {
         match argument.as_str() {
             "--no-recovery" => recovery = Recovery::None,
             "--answer-after" => {
-                let millis = arguments.next().ok_or_else(|| anyhow::anyhow!("say after how many milliseconds"))?;
+                let millis =
+                    arguments.next().ok_or_else(|| anyhow::anyhow!("say after how many milliseconds"))?;
                 answer_after = Duration::from_millis(millis.parse()?);
             }
             other => anyhow::bail!("{other} is not an option"),
@@ -92,7 +94,10 @@ pub async fn main() -> anyhow::Result<()> {
     let folder = Path::new(&folder);
     let till = folder.join("till");
     std::fs::create_dir_all(&till)?;
-    let shop = Shop { provider: Provider { till, asked: folder.join("asked.txt"), answer_after }, tools: Shop::tool_router() };
+    let shop = Shop {
+        provider: Provider { till, asked: folder.join("asked.txt"), answer_after },
+        tools: Shop::tool_router(),
+    };
     let shop = Durable::sqlite(shop, folder.join("ledger"))?.recovery("charge", recovery).start();
     shop.serve(stdio()).await?.waiting().await?;
     Ok(())

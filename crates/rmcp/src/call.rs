@@ -11,7 +11,7 @@ use calls::key::{self, Carried, Carriers, META_KEY, Trouble};
 use http::HeaderMap;
 use http::request::Parts;
 use ledger::canonical::canonicalise_arguments;
-use ledger::{Answer, Call, CallError, Creation, DeliveryState, Fingerprint, Millis, Scope};
+use ledger::{Answer, Call, CallError, Creation, DeliveryState, Fingerprint, Kind, Millis, Scope};
 use rmcp::model::{CallToolRequestParams, CallToolResponse, JsonObject};
 use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer, ServerHandler};
@@ -85,7 +85,9 @@ impl<H: ServerHandler> Durable<H> {
         let facts = match served {
             Served::Yes(facts) => facts,
             // It may have been served when it was called first.
-            Served::No => Facts { reads: false, key_is_ours: self.config.key_argument, has_output_schema: false },
+            Served::No => {
+                Facts { reads: false, key_is_ours: self.config.key_argument, has_output_schema: false }
+            }
             Served::Unsaid => Facts { reads: false, key_is_ours: false, has_output_schema: false },
         };
         let error = |e: &CallError| {
@@ -139,13 +141,8 @@ impl<H: ServerHandler> Durable<H> {
             })
         };
         let gone = context.ct.clone();
-        let (seat, ear, mut bench) = seat::seat(
-            self.handler.clone(),
-            request.clone(),
-            context,
-            call.scope.clone(),
-            call.fingerprint,
-        );
+        let (seat, ear, mut bench) =
+            seat::seat(self.handler.clone(), request.clone(), context, call.scope.clone(), call.fingerprint);
         let answered = {
             let answering = ledger.call(&call, &create, gone.cancelled(), |_| {});
             let mut answering = std::pin::pin!(SEAT.scope(seat, answering));
@@ -157,7 +154,7 @@ impl<H: ServerHandler> Durable<H> {
         };
         // A handler that is still at it goes on without this call.
         drop(bench);
-        match answered {
+        match answered.map(|answer| ledger.or_error(&call, answer)) {
             Ok(Answer::Result { operation, result, replayed, joined_by }) => {
                 let nonce = ledger.ack_nonce(&call.scope.principal, operation.id);
                 let about = answer::operation(&operation, replayed, joined_by, &nonce);
@@ -180,16 +177,18 @@ impl<H: ServerHandler> Durable<H> {
                 Some(Said::Fails(e)) => Err(e),
                 None => error(&e),
             },
-            Ok(Answer::Running { operation, .. }) => error(&ledger.still_running_error(&call, &operation)),
-            // Nothing here asks through the ledger, so only a person's word can be missing.
-            Ok(Answer::Confirm { operation, .. } | Answer::Input { operation, .. }) => {
-                error(&ledger.in_doubt_error(&call, &operation))
-            }
             // Nobody reads it; the SDK still wants an end.
             Ok(Answer::Gone) => Err(ErrorData::internal_error("the caller left", None)),
-            Err(Before::Unknown) => {
-                Err(ErrorData::invalid_params("unknown tool; nothing ran. tools/list tells what there is", None))
-            }
+            // Whatever else the ledger may want of a caller needs a way to come back that the SDK's wire has not.
+            Ok(_) => error(&CallError::plain(
+                Kind::KeyRequired,
+                "This tool needs an idempotency key, so nothing ran.",
+                "Call again with a key of your own that stays the same for every repetition of this call.",
+            )),
+            Err(Before::Unknown) => Err(ErrorData::invalid_params(
+                "unknown tool; nothing ran. tools/list tells what there is",
+                None,
+            )),
             Err(Before::Busy) => error(&answer::busy()),
         }
     }

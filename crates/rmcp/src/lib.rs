@@ -38,6 +38,11 @@ pub use seat::{Ledgered, META_EFFECT_KEY};
 
 pub use ledger;
 
+/// What the book says, compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/recipes/rmcp.md")]
+struct Book;
+
 use config::Config;
 use ledger::{Ledger, Observer, Settings, Store, Unkeyed};
 use rmcp::ServerHandler;

@@ -124,9 +124,9 @@ impl<H: ServerHandler> HandlerExecutor<'_, H> {
             Sent::NotSent { why }
         };
         match answer {
-            Ok(CallToolResponse::InputRequired(_)) if replay => Sent::Withheld {
-                why: "run again, the tool asks its caller for input".into(),
-            },
+            Ok(CallToolResponse::InputRequired(_)) if replay => {
+                Sent::Withheld { why: "run again, the tool asks its caller for input".into() }
+            }
             Ok(CallToolResponse::InputRequired(asks)) => {
                 nothing("the tool asks its caller for input".into(), Said::Asks(asks))
             }
@@ -186,15 +186,12 @@ impl<H: ServerHandler> Executor for HandlerExecutor<'_, H> {
         let Recovery::Lookup { find, .. } = self.runner.config.recovery_of(&tool) else {
             return Looked::Unknown { why: "there is no look-up for this tool any more".into() };
         };
-        let what =
-            LookUp { tool, arguments: arguments.unwrap_or_default(), effect_key: key.clone() };
+        let what = LookUp { tool, arguments: arguments.unwrap_or_default(), effect_key: key.clone() };
         match timeout(limit.duration(), find.ask(what)).await {
-            Ok(Found::Happened(result)) => {
-                match stored::keep(&Ok(CallToolResponse::Complete(*result))) {
-                    Some(kept) => Looked::Found(Receipt(kept)),
-                    None => Looked::Unknown { why: "what was found can't be kept".into() },
-                }
-            }
+            Ok(Found::Happened(result)) => match stored::keep(&Ok(CallToolResponse::Complete(*result))) {
+                Some(kept) => Looked::Found(Receipt(kept)),
+                None => Looked::Unknown { why: "what was found can't be kept".into() },
+            },
             Ok(Found::Nothing) => Looked::NotFound,
             Ok(Found::Unanswered(why)) => Looked::Unknown { why },
             Err(_) => Looked::Unknown { why: "the look-up did not answer in time".into() },

@@ -19,10 +19,13 @@ pub(crate) fn keep(answer: &Result<CallToolResponse, ErrorData>) -> Option<Vec<u
     };
     Some(match text {
         Ok(text) if text.len() <= MOST && read(&text).is_some() => text,
-        Ok(text) if text.len() > MOST => {
-            said(&format!("The tool ran and came to an end, but its result of {} bytes is more than can be kept.", text.len()))
-        }
-        _ => said("The tool ran and came to an end, but its result can't be written as JSON and read again, so it was not kept."),
+        Ok(text) if text.len() > MOST => said(&format!(
+            "The tool ran and came to an end, but its result of {} bytes is more than can be kept.",
+            text.len()
+        )),
+        _ => said(
+            "The tool ran and came to an end, but its result can't be written as JSON and read again, so it was not kept.",
+        ),
     })
 }
 
@@ -44,13 +47,12 @@ pub(crate) fn closing(done: &Performed) -> ToolResult {
             ToolResult { result: bytes.clone(), is_error }
         }
         None if done.applied => ToolResult {
-            result: said("This happened, as an operator found. What the tool would have answered is not known."),
+            result: said(
+                "This happened, as an operator found. What the tool would have answered is not known.",
+            ),
             is_error: false,
         },
-        None => ToolResult {
-            result: said("This did not happen, and will not."),
-            is_error: true,
-        },
+        None => ToolResult { result: said("This did not happen, and will not."), is_error: true },
     }
 }
 

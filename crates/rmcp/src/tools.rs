@@ -130,7 +130,8 @@ mod tests {
 
     #[test]
     fn the_key_argument_is_added_to_ledgered_tools_with_a_plain_root_only() {
-        let plain = tool(json!({ "type": "object", "properties": { "a": {} }, "additionalProperties": false }));
+        let plain =
+            tool(json!({ "type": "object", "properties": { "a": {} }, "additionalProperties": false }));
         let usual = Config::default();
         let with = listed(&usual, plain.clone());
         assert_eq!(with.input_schema["properties"]["a"], json!({}));

@@ -9,23 +9,24 @@ mod counter;
 use common::{Served, call, error, exchange, operation, post, result, serve, text};
 use counter::Counter;
 use counterfoil_rmcp::Durable;
+use rmcp::RoleClient;
 use rmcp::model::{
     CallToolRequest, CallToolRequestParams, CallToolResult, ContentBlock, ProtocolVersion, RequestMetaObject,
     ServerResult,
 };
 use rmcp::service::{ClientLifecycleMode, ClientServiceExt, PeerRequestOptions, RunningService};
 use rmcp::transport::StreamableHttpClientTransport;
-use rmcp::RoleClient;
 use serde_json::{Value, json};
+use std::sync::Arc;
 use tempfile::TempDir;
 
-async fn counter() -> (Served<Counter>, TempDir) {
+async fn counter() -> (Served<Arc<Durable<Counter>>>, TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let counter = Durable::sqlite(Counter::new(), folder.path().join("ledger")).unwrap();
     (serve(counter.read_only(["get_value"])).await, folder)
 }
 
-async fn stands(served: &Served<Counter>) -> String {
+async fn stands(served: &Served<Arc<Durable<Counter>>>) -> String {
     text(&call("get_value", json!({})).send(served.address).await).to_owned()
 }
 
@@ -116,7 +117,8 @@ async fn a_new_process_gives_the_result_of_the_old_one() {
     let asked = call("increment", json!({ "by": 2 })).key("k");
     let first = asked.send(served.address).await;
     drop(served);
-    let served = common::until(async || Durable::sqlite(Counter::new(), folder.path().join("ledger")).ok()).await;
+    let served =
+        common::until(async || Durable::sqlite(Counter::new(), folder.path().join("ledger")).ok()).await;
     let served = serve(served).await;
     let again = asked.send(served.address).await;
     assert_eq!(result(&again), result(&first));
@@ -125,7 +127,10 @@ async fn a_new_process_gives_the_result_of_the_old_one() {
     assert_eq!(text(&call("increment", json!({})).send(served.address).await), "1");
 }
 
-async fn client(served: &Served<Counter>, lifecycle: ClientLifecycleMode) -> RunningService<RoleClient, ()> {
+async fn client(
+    served: &Served<Arc<Durable<Counter>>>,
+    lifecycle: ClientLifecycleMode,
+) -> RunningService<RoleClient, ()> {
     let transport = StreamableHttpClientTransport::from_uri(format!("http://{}/mcp", served.address));
     ().serve_with_lifecycle(transport, lifecycle).await.unwrap()
 }
@@ -136,6 +141,11 @@ async fn the_sdk_s_own_client_sees_the_key_argument_and_the_announcement_and_ret
     let modern = ClientLifecycleMode::Discover { preferred_versions: vec![ProtocolVersion::V_2026_07_28] };
     for lifecycle in [modern, ClientLifecycleMode::Initialize] {
         let client = client(&served, lifecycle).await;
+        let announced = client.peer_info().map(|info| serde_json::to_value(&*info).unwrap()).unwrap();
+        let announced = &announced["capabilities"];
+        let places = ["extensions", "experimental"].map(|at| &announced[at]["dev.counterfoil/idempotency"]);
+        assert!(places.iter().any(|said| said["argument"] == "idempotency_key"), "{announced}");
+
         let tools = client.list_all_tools().await.unwrap();
         let schema = |name: &str| &tools.iter().find(|t| t.name == name).unwrap().input_schema;
         assert_eq!(schema("increment")["properties"]["idempotency_key"]["type"], "string");

@@ -134,3 +134,69 @@ fn a_revision_that_nobody_knows_fails_and_none_means_any() {
     let verdict = small().judge(&entry(None)).pop().unwrap();
     assert_eq!((verdict.problem, verdict.kind.to_string().as_str()), (None, "any (other) error"));
 }
+
+fn task(status: &str, more: Value) -> Value {
+    let mut task = json!({"taskId": "t", "status": status, "createdAt": "2026-07-28T09:30:00Z",
+        "lastUpdatedAt": "2026-07-28T09:30:01.5Z", "ttlMs": null});
+    task.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    task
+}
+
+#[test]
+fn tasks_have_what_belongs_to_their_status() {
+    let get = |task: Value| answer("tasks/get", json!({ "result": task }));
+    for (status, more) in [
+        ("working", json!({"pollIntervalMs": 1000, "statusMessage": "x"})),
+        ("completed", json!({"result": {}})),
+        ("failed", json!({"error": {}})),
+        ("cancelled", json!({"ttlMs": 5})),
+    ] {
+        let mut whole = task(status, more);
+        whole["resultType"] = json!("complete");
+        let verdict = get(whole.clone());
+        assert!(verdict.problem.is_none() && verdict.defined, "{verdict:?}");
+        assert_eq!(verdict.kind.to_string(), "2026-07-28 tasks/get result");
+        whole["resultType"] = json!("task");
+        assert!(get(whole).problem.is_some());
+    }
+    for (status, more) in [
+        ("working", json!({"result": {}})),
+        ("completed", json!({})),
+        ("failed", json!({"result": {}})),
+        ("input_required", json!({})),
+        ("done", json!({})),
+        ("working", json!({"ttlMs": "1"})),
+        ("working", json!({"createdAt": "soon"})),
+    ] {
+        let mut wrong = task(status, more);
+        wrong["resultType"] = json!("complete");
+        assert!(get(wrong.clone()).problem.is_some(), "{wrong}");
+    }
+    let acknowledged = answer("tasks/cancel", json!({"result": {"resultType": "complete"}}));
+    assert!(acknowledged.problem.is_none());
+    assert!(answer("tasks/update", json!({"result": {}})).problem.is_some());
+    let created =
+        |about: &str| answer(about, json!({"result": task("working", json!({"resultType": "task"}))}));
+    assert_eq!(created("tools/call").kind.to_string(), "2026-07-28 tools/call task");
+    assert!(created("tools/call").problem.is_none() && created("read").problem.is_some());
+    let told = |from, method: &str| {
+        judged(from, None, json!({"jsonrpc": "2.0", "method": method, "params": task("working", json!({}))}))
+    };
+    assert!(told(Sender::Server, "notifications/tasks").problem.is_none());
+    assert!(told(Sender::Client, "notifications/tasks").problem.is_some());
+    let asked = |method: &str, params: Value| {
+        judged(Sender::Client, None, json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}))
+    };
+    assert!(asked("tasks/get", json!({"taskId": "t"})).problem.is_none());
+    assert!(asked("tasks/get", json!({})).problem.is_some());
+    assert!(asked("tasks/get", json!({"taskId": "t", "inputResponses": {}})).problem.is_some());
+    assert!(asked("tasks/update", json!({"taskId": "t", "inputResponses": {"a": {}}})).problem.is_none());
+    assert!(asked("tasks/update", json!({"taskId": "t"})).problem.is_some());
+}
+
+#[test]
+fn a_server_asks_only_what_its_revision_has() {
+    let asked = json!({"jsonrpc": "2.0", "id": "q", "method": "roots/list"});
+    let verdict = judged(Sender::Server, None, asked);
+    assert!(verdict.problem.unwrap().contains("no such request by the server"));
+}

@@ -4,7 +4,7 @@
 use super::fail::{Done, USAGE};
 use super::out::Out;
 use super::place::Place;
-use super::{doctor_eras, doctor_providers, doctor_replicas};
+use super::{doctor_eras, doctor_keys, doctor_providers, doctor_replicas};
 use crate::Error;
 use crate::config::{Auth, Config, show_duration, show_size};
 use crate::run::{Core, Loaded, Operator, Use, load};
@@ -330,6 +330,7 @@ async fn store(config: &Config, report: &mut Report) {
                 }
                 figures(&body, report);
                 doctor_replicas::told(&operator, report).await;
+                doctor_keys::told(&operator, report).await;
             }
             Ok((status, body)) => {
                 report.error("ledger", format!("the running process answered {status}: {body}"), "restart it")
@@ -367,6 +368,7 @@ async fn store(config: &Config, report: &mut Report) {
                     }
                     figures(&body, report);
                     doctor_replicas::told(&core.operator(), report).await;
+                    doctor_keys::told(&core.operator(), report).await;
                 }
                 Ok((_, body)) => {
                     report.error("ledger", format!("it can't be read: {body}"), "see the message")

@@ -13,6 +13,7 @@ mod completions;
 mod demo;
 mod doctor;
 mod doctor_eras;
+mod doctor_keys;
 mod doctor_providers;
 mod doctor_replicas;
 mod exec;
@@ -20,6 +21,7 @@ mod fail;
 mod http;
 mod info;
 mod init;
+mod keys;
 mod log;
 mod methods;
 mod naive;
@@ -83,6 +85,9 @@ enum Command {
     /// Make, list and revoke API keys
     #[command(subcommand)]
     ApiKeys(api_keys::Command),
+    /// See and turn the key ring that seals what clients carry
+    #[command(subcommand)]
+    Keys(keys::Command),
     /// Say what is wrong, and how to mend it
     Doctor(doctor::Args),
     /// Print a completion script for a shell
@@ -141,6 +146,7 @@ async fn run(command: Command, out: &Out) -> Done {
         Command::Ops(command) => ops::run(command, out).await,
         Command::Backup(args) => backup::run(args, out).await,
         Command::ApiKeys(command) => api_keys::run(command, out).await,
+        Command::Keys(command) => keys::run(command, out).await,
         Command::Doctor(args) => doctor::run(args, out).await,
         Command::Completions(args) => completions::run(&args),
     }

@@ -3,14 +3,15 @@
 //! What it promises: unknown keys, wrong types and impossible combinations are refused, all at once, each with
 //! file, line, column and what to do; settings that this version has no use for are refused too, so that nothing
 //! that is written is silently without effect; nothing reads the environment later. Defaults are those of the
-//! reference. `COUNTERFOIL__SECTION__KEY` in the environment overrides a key of `[server]`, `[ledger]`, `[bus]`, `[auth]`,
-//! `[lists]`, `[defaults]`, `[alerts]` or `[sandbox]`. A secret is named, `${env:NAME}` or `${file:PATH}`, never written.
+//! reference. `COUNTERFOIL__SECTION__KEY` in the environment overrides a key of `[server]`, `[ledger]`, `[bus]`, `[seal]`,
+//! `[auth]`, `[lists]`, `[defaults]`, `[alerts]` or `[sandbox]`. A secret is named, `${env:NAME}` or `${file:PATH}`, never written.
 
 mod environment;
 mod eras;
 mod error;
 mod node;
 mod place;
+mod seal;
 mod sections;
 mod tools;
 mod values;
@@ -19,6 +20,9 @@ pub use error::{At, ConfigError, Problem};
 pub use gateway::LegacySessions;
 pub use place::{BusConfig, LedgerConfig, LedgerPlace, Postgres, SecretUrl};
 pub(crate) use provider::nearest;
+pub use seal::SealConfig;
+#[cfg(feature = "cli")]
+pub(crate) use seal::named_master;
 pub use tools::{Defaults, Set, ToolConfig};
 pub use values::{Webhook, parse_size, show_duration, show_size};
 
@@ -52,6 +56,8 @@ pub struct Config {
     pub ledger: LedgerConfig,
     /// `[bus]`.
     pub bus: BusConfig,
+    /// `[seal]`.
+    pub seal: SealConfig,
     /// `[auth]`.
     pub auth: Auth,
     /// `[lists] ttl`: how long clients may keep a list.
@@ -171,6 +177,7 @@ impl Config {
                 restored: false,
             },
             bus: BusConfig::Auto,
+            seal: SealConfig::default(),
             auth: Auth::None,
             lists_ttl: Millis::secs(300),
             defaults: Defaults::default(),

@@ -3,7 +3,7 @@
 use super::environment::Environment;
 use super::error::At;
 use super::node::{Entry, Faults, Reader};
-use super::{Auth, Config, IntegrationRef, SANDBOX_LISTEN, Server, eras, place, tools, values};
+use super::{Auth, Config, IntegrationRef, SANDBOX_LISTEN, Server, eras, place, seal, tools, values};
 use ledger::Millis;
 use provider::Mode;
 use std::collections::HashMap;
@@ -20,6 +20,7 @@ pub(super) fn read(file: &Path, entries: &[Entry], environment: &Environment, fa
     let auth = auth(&section("auth"));
     let ledger = place::ledger(&section("ledger"), environment, base);
     let bus = place::bus(&section("bus"), environment, base, &ledger);
+    let seal = seal::read(&section("seal"), environment, base);
     let (server, mode) = server(&section("server"), auth, ledger.postgres().is_some());
     let lists = section("lists");
     let lists_ttl = lists.parsed("ttl", |t| values::duration(t, Millis(0), Millis::secs(86_400)));
@@ -40,7 +41,6 @@ pub(super) fn read(file: &Path, entries: &[Entry], environment: &Environment, fa
     {
         faults.add(&first.at, format!("{:?} is also the name of an integration that [sandbox] mounts; rename this one, or take [sandbox] out", first.name));
     }
-    root.later("seal", "sealed tokens are");
     root.later("upstream", "MCP servers as upstreams are");
     root.finish();
     Config {
@@ -49,6 +49,7 @@ pub(super) fn read(file: &Path, entries: &[Entry], environment: &Environment, fa
         server,
         ledger,
         bus,
+        seal,
         auth,
         lists_ttl: lists_ttl.map_or(Millis::secs(300), |(d, _)| d),
         defaults,

@@ -7,7 +7,7 @@ use super::control::Operator;
 use super::executor::Replaceable;
 use super::opened::{Opened, bus_of};
 use super::origins::{self, Origins};
-use super::{backup, replicas};
+use super::{backup, replicas, sealing};
 use crate::Error;
 use crate::config::{Auth, Config, LedgerConfig};
 use crate::native::Native;
@@ -71,7 +71,9 @@ pub struct Core {
     fatal: watch::Receiver<Option<String>>,
     /// Takes up, delivers and prunes.
     tending: Option<AbortOnDropHandle<()>>,
-    /// Hears the other replicas, and looks at them.
+    /// Of a process that serves.
+    keeper: Option<seal::Keeper>,
+    /// Hears the other replicas, looks at them, and keeps the key ring fresh.
     heeding: Vec<AbortOnDropHandle<()>>,
     /// Where it listens, as it tells the other replicas.
     listen: String,
@@ -109,6 +111,9 @@ impl Core {
         let directory = config.ledger.directory().to_owned();
         // What is wrong in the files is found before anything is made.
         let first = assemble::load(&config, provider_at)?;
+        if purpose == Use::Serve {
+            sealing::given(&config)?;
+        }
         if purpose.writes() {
             data_directory(&directory)?;
         }
@@ -126,6 +131,16 @@ impl Core {
             }
         };
         let store = opened.store();
+        let keeper = match purpose {
+            Use::Serve => match sealing::keeper(&config, store.clone()).await {
+                Ok(keeper) => Some(keeper),
+                Err(e) => {
+                    opened.close().await?;
+                    return Err(e);
+                }
+            },
+            Use::Catalog | Use::Read | Use::Write | Use::Work => None,
+        };
         let mut loaded = first;
         if purpose.runs()
             && let Some(listen) = config.sandbox
@@ -159,13 +174,14 @@ impl Core {
             settings,
             metrics,
             changes: native.changes(),
-            keeper: None,
+            keeper: keeper.clone(),
         });
         let api_keys = Arc::new(ApiKeys::new(store).with_eras(config.server.eras_by_principal.clone()));
         let operator = gateway::operator::router(&gateway, api_keys.clone())
             .merge(origins.router())
             .merge(replicas::router(&opened))
-            .merge(backup::router(&opened));
+            .merge(backup::router(&opened))
+            .merge(sealing::router(&config, &opened, keeper.clone()));
         let mut core = Core {
             config,
             gateway,
@@ -178,6 +194,7 @@ impl Core {
             bundled,
             fatal,
             tending: None,
+            keeper,
             heeding: Vec::new(),
             listen: String::new(),
         };
@@ -208,6 +225,9 @@ impl Core {
             drop(behind);
         })));
         self.heeding.push(AbortOnDropHandle::new(tokio::spawn(async move { gateway.heed().await })));
+        if let Some(keeper) = self.keeper.clone() {
+            self.heeding.push(AbortOnDropHandle::new(tokio::spawn(async move { keeper.tend().await })));
+        }
         let _ = tokio::time::timeout(TAKING_UP, taken_up).await;
     }
 
@@ -219,7 +239,7 @@ impl Core {
         if let Err(e) = store.describe(description).await {
             tracing::warn!(error = %e, "the other replicas could not be told what is served here yet");
         }
-        let watching = replicas::watch(store, self.gateway.clone());
+        let watching = replicas::watch(store, self.gateway.clone(), self.keeper.clone());
         self.heeding.push(AbortOnDropHandle::new(tokio::spawn(watching)));
     }
 
@@ -302,6 +322,7 @@ impl Core {
             ("[ledger] lease", old.ledger.lease != new.ledger.lease),
             ("[ledger] url", old.ledger.place != new.ledger.place),
             ("[bus] url", old.bus != new.bus),
+            ("[seal]", old.seal != new.seal),
             ("[sandbox]", old.sandbox.is_some() != new.sandbox.is_some()),
         ];
         Ok(fixed.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name).collect())

@@ -13,6 +13,7 @@ mod lines;
 mod opened;
 mod origins;
 mod replicas;
+mod sealing;
 pub(crate) mod socket;
 
 #[cfg(feature = "cli")]

@@ -5,6 +5,7 @@
 //! of it.
 
 use super::opened::Opened;
+use super::sealing;
 use crate::config::Config;
 use axum::extract::State;
 use axum::routing::get;
@@ -61,6 +62,7 @@ pub(crate) fn fingerprint(gateway: &Gateway, config: &Config) -> String {
     part(&server.path);
     part(&format!("{} {:?} {hosts:?} {principals:?}", server.max_body, server.eras));
     part(&format!("{:?} {}", server.legacy_sessions, server.legacy_session_idle.0));
+    part(&config.seal.state_ttl.0.to_string());
     part(&format!("{} {} {}", config.lists_ttl.0, config.ledger.lease.0, config.ledger.retention.0));
     // What clients see, and how their calls are treated.
     part(&hex(&gateway.digest()));
@@ -167,7 +169,7 @@ pub(crate) fn drift(all: &[Replica]) -> Vec<Drift> {
 }
 
 /// Describes this replica, and looks at the others for as long as it is polled.
-pub(crate) async fn watch(store: Arc<PgStore>, gateway: Gateway) {
+pub(crate) async fn watch(store: Arc<PgStore>, gateway: Gateway, keeper: Option<seal::Keeper>) {
     let mut look = tokio::time::interval(LOOK);
     look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut said = Vec::new();
@@ -179,7 +181,8 @@ pub(crate) async fn watch(store: Arc<PgStore>, gateway: Gateway) {
         }
         // While the database is away nothing is known, and that is told elsewhere.
         let Ok(replicas) = store.replicas().await else { continue };
-        let found = drift(&replicas);
+        let mut found = drift(&replicas);
+        found.extend(keeper.as_ref().and_then(seal::Keeper::trouble).map(|e| sealing::drift(&e)));
         gateway.set_warnings(found.iter().map(|d| d.plain).collect());
         let plain: Vec<&str> = found.iter().map(|d| d.plain).collect();
         if plain != said {

@@ -1,9 +1,13 @@
 //! `prompts/get` (spec: server/prompts, "Getting a Prompt").
 
 use super::{TIMEOUT, bounded, failed, params, shown, string, strings};
+use crate::asks::{Of, Reading};
+use crate::principal::principal_of;
 use crate::prompt::{Made, PromptSpec};
 use crate::service::Shared;
+use mcp::constants::method;
 use mcp::error::RpcError;
+use mcp::input::Asker;
 use mcp::json::{Raw, quote};
 use mcp::server::{Exchange, Notifier, Outcome};
 use std::collections::BTreeMap;
@@ -11,7 +15,8 @@ use std::collections::BTreeMap;
 /// Answers `prompts/get`.
 pub(crate) async fn get(shared: &Shared, exchange: &Exchange, notifier: Notifier) -> Outcome {
     match made(shared, exchange, notifier).await {
-        Ok(text) => shared.result(exchange, text, &[]),
+        Ok(Ok(text)) => shared.result(exchange, text, &[]),
+        Ok(Err(asked)) => asked,
         Err(e) => e.into(),
     }
 }
@@ -24,15 +29,28 @@ pub(super) fn unknown(name: &str) -> RpcError {
     ))
 }
 
-async fn made(shared: &Shared, exchange: &Exchange, notifier: Notifier) -> Result<String, RpcError> {
+/// The result object, or what is asked first.
+async fn made(
+    shared: &Shared,
+    exchange: &Exchange,
+    notifier: Notifier,
+) -> Result<Result<String, Outcome>, RpcError> {
     let params = params(exchange);
     let name = string(&params, "name", "params")?;
     let arguments = strings(params.get("arguments").as_ref(), "params.arguments")?;
     let catalog = shared.catalog();
     let (spec, body) = catalog.prompt(&name).ok_or_else(|| unknown(&name))?;
     check(spec, &arguments)?;
-    let context = shared.context(exchange, TIMEOUT, notifier);
+    let principal = principal_of(&exchange.caller.extensions);
+    let (asker, method) = (Asker::PromptsGet, method::PROMPTS_GET);
+    let given = params.get("arguments").and_then(|a| a.object());
+    let of = Of { asker, principal: &principal, method, name: &name, arguments: given.as_ref() };
+    let reading = Reading::of(shared, exchange, of, &notifier, false).await?;
+    let context = shared.context(exchange, TIMEOUT, notifier).asking(&reading.asks);
     let made = bounded(body.get(context, arguments)).await;
+    if let Some(asked) = reading.end(made.is_ok()).await {
+        return Ok(Err(asked));
+    }
     let Made { description, messages } = made.map_err(|e| failed(e, || unknown(&name)))?;
     if !messages.iter().all(Raw::is_object) {
         tracing::error!(prompt = name, "a prompt made a message that is no object");
@@ -44,7 +62,7 @@ async fn made(shared: &Shared, exchange: &Exchange, notifier: Notifier) -> Resul
     }
     let messages: Vec<String> = messages.iter().map(|m| m.single_line().to_string()).collect();
     text.push_str(&format!(r#""messages":[{}]}}"#, messages.join(",")));
-    Ok(text)
+    Ok(Ok(text))
 }
 
 fn check(spec: &PromptSpec, given: &BTreeMap<String, String>) -> Result<(), RpcError> {

@@ -1,13 +1,17 @@
 //! `resources/read` (spec: server/resources, "Reading Resources").
 
 use super::{TIMEOUT, bounded, failed, params, string};
+use crate::asks::{Of, Reading};
 use crate::catalog::MAX_URI;
+use crate::principal::principal_of;
 use crate::resource::{Contents, Data};
 use crate::service::Shared;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::StatusCode;
+use mcp::constants::method;
 use mcp::error::RpcError;
+use mcp::input::Asker;
 use mcp::json::quote;
 use mcp::server::{Exchange, Notifier, Outcome};
 use serde_json::json;
@@ -32,9 +36,12 @@ pub(crate) fn not_found(legacy: bool, uri: &str) -> RpcError {
 /// Answers `resources/read`.
 pub(crate) async fn read(shared: &Shared, exchange: &Exchange, notifier: Notifier) -> Outcome {
     match contents(shared, exchange, notifier).await {
-        Ok(text) if exchange.caller.revision.is_legacy() => crate::result::legacy(format!("{text}}}"), &[]),
+        Ok(Err(asked)) => asked,
+        Ok(Ok(text)) if exchange.caller.revision.is_legacy() => {
+            crate::result::legacy(format!("{text}}}"), &[])
+        }
         // What a resource holds may change at any time, and may be the caller's alone.
-        Ok(text) => crate::result::modern(
+        Ok(Ok(text)) => crate::result::modern(
             format!(r#"{text},"ttlMs":0,"cacheScope":"private"}}"#),
             &shared.server_info,
             &[],
@@ -43,19 +50,30 @@ pub(crate) async fn read(shared: &Shared, exchange: &Exchange, notifier: Notifie
     }
 }
 
-/// The beginning of the result object.
-async fn contents(shared: &Shared, exchange: &Exchange, notifier: Notifier) -> Result<String, RpcError> {
+/// The beginning of the result object, or what is asked first.
+async fn contents(
+    shared: &Shared,
+    exchange: &Exchange,
+    notifier: Notifier,
+) -> Result<Result<String, Outcome>, RpcError> {
     let uri = string(&params(exchange), "uri", "params")?;
     if uri.len() > MAX_URI {
         return Err(RpcError::malformed("params.uri has more than 8 KiB"));
     }
     let missing = || not_found(exchange.caller.revision.is_legacy(), &uri);
     let found = shared.catalog().resource(&uri).ok_or_else(missing)?;
-    let context = shared.context(exchange, TIMEOUT, notifier);
+    let principal = principal_of(&exchange.caller.extensions);
+    let (asker, method) = (Asker::ResourcesRead, method::RESOURCES_READ);
+    let of = Of { asker, principal: &principal, method, name: &uri, arguments: None };
+    let reading = Reading::of(shared, exchange, of, &notifier, false).await?;
+    let context = shared.context(exchange, TIMEOUT, notifier).asking(&reading.asks);
     let read = bounded(found.reader.read(context, &uri, found.variables)).await;
+    if let Some(asked) = reading.end(read.is_ok()).await {
+        return Ok(Err(asked));
+    }
     let all = read.map_err(|e| failed(e, missing))?;
     let objects: Vec<String> = all.iter().map(object).collect();
-    Ok(format!(r#"{{"contents":[{}]"#, objects.join(",")))
+    Ok(Ok(format!(r#"{{"contents":[{}]"#, objects.join(","))))
 }
 
 fn object(c: &Contents) -> String {

@@ -389,10 +389,11 @@ impl Ledger {
     /// What a call that waits for an operation does with it, by the state it is in when that is written: it
     /// joins a live attempt, begins the next one where there is none, or asks the provider again.
     async fn take_part(self: &Arc<Self>, op: &Operation) -> Result<Operation, ApplyError> {
-        let epoch = self.store.epoch();
         let mut joined = false;
         let next = self
             .apply(op, |now| {
+                // An attempt belongs to the boot that writes its claim, however long that takes.
+                let epoch = self.store.epoch();
                 let owner_dead = now.owner != Epoch(0) && !self.store.is_live(now.owner);
                 joined = now.execution == Execution::Running && !owner_dead;
                 Ok(vec![match &now.execution {

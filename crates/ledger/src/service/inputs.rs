@@ -55,19 +55,25 @@ impl Ledger {
         by_call: bool,
     ) -> Result<Operation, ApplyError> {
         let planned = self.planned(op).await?;
-        let epoch = self.store.epoch();
         let mut claimed = None;
-        let make = |now: &Operation| {
-            claimed = Some(now.attempt + 1);
-            Ok(vec![Event::Answer {
-                by: by.to_owned(),
-                answers: answers.to_vec(),
-                epoch,
-                by_call,
-                intent: planned.clone(),
-            }])
+        let (next, epoch) = loop {
+            // The attempt that it may begin belongs to the boot that writes it.
+            let epoch = self.store.epoch();
+            let make = |now: &Operation| {
+                claimed = Some(now.attempt + 1);
+                Ok(vec![Event::Answer {
+                    by: by.to_owned(),
+                    answers: answers.to_vec(),
+                    epoch,
+                    by_call,
+                    intent: planned.clone(),
+                }])
+            };
+            match self.apply_as(op, make, Some(epoch), &[]).await {
+                Err(ApplyError::Refused(Refusal::Fenced)) if epoch != self.store.epoch() => {}
+                done => break (done?, epoch),
+            }
         };
-        let next = self.apply_as(op, make, Some(epoch), &[]).await?;
         // After a lost acknowledgement it may be another's by now.
         let mine = next.execution == Execution::Running && next.owner == epoch && claimed == Some(next.attempt);
         if mine {

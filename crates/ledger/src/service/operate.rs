@@ -167,8 +167,8 @@ impl Ledger {
     /// # Errors
     /// [`OperateError`].
     pub async fn retry(self: &Arc<Self>, id: OperationId, by: String) -> Result<Operation, OperateError> {
-        let epoch = self.store.epoch();
         let make = |now: &Operation| {
+            let epoch = self.store.epoch();
             let owner_dead = now.owner != Epoch(0) && !self.store.is_live(now.owner);
             match now.execution {
                 Execution::InDoubt { .. } => Event::Reconcile { epoch, by: by.clone(), owner_dead },

@@ -310,8 +310,8 @@ impl Ledger {
     }
 
     async fn take_over(self: &Arc<Self>, op: &Operation, place: Place) -> Result<bool, StoreError> {
-        let epoch = self.store.epoch();
         let claim = self.apply(op, |now| {
+            let epoch = self.store.epoch();
             // Judged by the record as it is written, or a live attempt that came meanwhile would be fenced off.
             let owner_dead = now.owner != Epoch(0) && !self.store.is_live(now.owner);
             Ok(vec![Event::Claim { epoch, by_call: false, owner_dead }])

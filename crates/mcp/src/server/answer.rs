@@ -9,7 +9,7 @@ use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
-use http::{HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderValue, StatusCode};
 
 use super::body::{Handover, Single, Stream};
 use super::channel::{Channel, First};
@@ -133,8 +133,13 @@ pub(super) fn streamed(
 
 /// An event stream.
 pub(super) fn events(body: Body) -> Response {
-    let mut response = with_headers(body, StatusCode::OK, EVENTS);
-    response.headers_mut().insert(header::ACCEL_BUFFERING, HeaderValue::from_static("no"));
+    // No larger than it has to be: hyper keeps the map for as long as the stream is open.
+    let mut headers = HeaderMap::with_capacity(3);
+    headers.insert(CONTENT_TYPE, EVENTS);
+    headers.insert(CACHE_CONTROL, NO_STORE);
+    headers.insert(header::ACCEL_BUFFERING, HeaderValue::from_static("no"));
+    let mut response = Response::new(body);
+    *response.headers_mut() = headers;
     response
 }
 

@@ -16,9 +16,9 @@ use tokio::task::JoinHandle;
 /// The newest revision.
 pub const MODERN: &str = "2026-07-28";
 
-/// A durable handler behind streamable HTTP on a free port.
+/// A handler behind streamable HTTP on a free port.
 pub struct Served<H> {
-    pub durable: Arc<Durable<H>>,
+    pub durable: H,
     pub address: SocketAddr,
     serving: JoinHandle<()>,
 }
@@ -29,12 +29,19 @@ impl<H> Drop for Served<H> {
     }
 }
 
-pub async fn serve<H: ServerHandler>(durable: Durable<H>) -> Served<H> {
-    let durable = Arc::new(durable.start());
-    let config = StreamableHttpServerConfig::default().with_legacy_session_mode(false).with_json_response(true);
+pub async fn serve<H: ServerHandler>(durable: Durable<H>) -> Served<Arc<Durable<H>>> {
+    serve_as_is(Arc::new(durable.start())).await
+}
+
+pub async fn serve_as_is<H: ServerHandler + Clone>(durable: H) -> Served<H> {
+    let config =
+        StreamableHttpServerConfig::default().with_legacy_session_mode(false).with_json_response(true);
     let handler = durable.clone();
-    let service =
-        StreamableHttpService::new(move || Ok(handler.clone()), Arc::new(NeverSessionManager::default()), config);
+    let service = StreamableHttpService::new(
+        move || Ok(handler.clone()),
+        Arc::new(NeverSessionManager::default()),
+        config,
+    );
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let address = listener.local_addr().unwrap();
     let serving = tokio::spawn(async move {
@@ -49,10 +56,12 @@ pub struct Asked {
     pub arguments: Value,
     pub meta: Value,
     pub headers: Vec<(&'static str, String)>,
+    pub input: Option<Value>,
+    pub state: Option<String>,
 }
 
 pub fn call(tool: &'static str, arguments: Value) -> Asked {
-    Asked { tool, arguments, meta: json!({}), headers: Vec::new() }
+    Asked { tool, arguments, meta: json!({}), headers: Vec::new(), input: None, state: None }
 }
 
 impl Asked {
@@ -75,10 +84,16 @@ impl Asked {
         meta["io.modelcontextprotocol/protocolVersion"] = MODERN.into();
         meta["io.modelcontextprotocol/clientInfo"] = json!({ "name": "raw", "version": "1" });
         meta["io.modelcontextprotocol/clientCapabilities"] = json!({ "elicitation": {} });
-        let body = json!({
+        let mut body = json!({
             "jsonrpc": "2.0", "id": 7, "method": "tools/call",
             "params": { "name": self.tool, "arguments": self.arguments, "_meta": meta },
         });
+        if let Some(input) = &self.input {
+            body["params"]["inputResponses"] = input.clone();
+        }
+        if let Some(state) = &self.state {
+            body["params"]["requestState"] = state.as_str().into();
+        }
         post("tools/call", Some(self.tool), &self.headers, &body)
     }
 

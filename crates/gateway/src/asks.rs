@@ -1,0 +1,347 @@
+//! Asking the client while a reading tool, a resource or a prompt is worked on.
+//!
+//! In the modern era the request ends with the questions and comes again with the answers: what is worked on is then
+//! begun anew, and finds them. A legacy client is asked on its stream meanwhile, and may answer at any replica. Nothing is
+//! kept but for that: reads leave no trace in the ledger.
+
+use crate::answers::{Mail, Name, Waiting};
+use crate::rounds::{self, Subject};
+use crate::service::Shared;
+use ledger::canonical::canonicalise_arguments;
+use ledger::{Env as _, Fingerprint, Millis, Store, SystemEnv};
+use mcp::Revision;
+use mcp::constants::meta;
+use mcp::error::RpcError;
+use mcp::input::{self, Answer, Asker, Given, InputRequest};
+use mcp::json::{Raw, RawObject, quote};
+use mcp::server::{Exchange, Notifier, Outcome, WireResult};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// The question has no answer yet, or can't be asked. Whoever asked ends with an error, and is begun anew once there is
+/// one; what is said of it then does not matter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("this needs an answer of the client first")]
+pub struct Unanswered;
+
+/// How the client of a request is asked, and what it answered.
+pub(crate) struct Asks {
+    given: Vec<(String, Raw)>,
+    pending: Mutex<Option<Pending>>,
+    way: Way,
+    revision: Revision,
+    declared: Raw,
+}
+
+/// Why a request ends otherwise than what worked on it says.
+enum Pending {
+    Ask(Vec<InputRequest>),
+    Refuse(Box<RpcError>),
+}
+
+enum Way {
+    Rounds,
+    Stream(Box<Stream>),
+    Nowhere,
+}
+
+struct Stream {
+    notifier: Notifier,
+    keeper: seal::Keeper,
+    principal: Arc<str>,
+    waiting: Waiting,
+    store: Arc<dyn Store>,
+}
+
+/// What a reading request brings back.
+#[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ReadState {
+    /// Rounds used.
+    #[serde(rename = "r")]
+    round: u32,
+    /// Answers of earlier rounds.
+    #[serde(rename = "a", default, skip_serializing_if = "BTreeMap::is_empty")]
+    answers: BTreeMap<String, serde_json::Value>,
+    /// Where they are, if they are too large to travel.
+    #[serde(rename = "s", default, skip_serializing_if = "Option::is_none")]
+    shelf: Option<String>,
+    /// Names the state, where each counts once.
+    #[serde(rename = "j", default, skip_serializing_if = "Option::is_none")]
+    once: Option<String>,
+}
+
+/// What is asked for: a state is bound to it.
+#[derive(Clone, Copy)]
+pub(crate) struct Of<'a> {
+    pub asker: Asker,
+    pub principal: &'a str,
+    pub method: &'static str,
+    /// The tool's canonical id, the resource's URI, the prompt's name.
+    pub name: &'a str,
+    pub arguments: Option<&'a RawObject>,
+}
+
+impl Of<'_> {
+    /// Most requests ask nothing, so it is made only where it is needed.
+    fn fingerprint(&self) -> [u8; 32] {
+        let raw = self.arguments.map(|a| a.raw());
+        match canonicalise_arguments(raw.as_ref().map(Raw::as_str), None) {
+            Ok(canonical) => Fingerprint::of(self.name, &canonical).digest,
+            // Without a canonical form each spelling is another request.
+            Err(_) => Sha256::digest(raw.as_ref().map_or("", Raw::as_str)).into(),
+        }
+    }
+
+    fn subject<'f>(&'f self, fingerprint: &'f [u8]) -> Subject<'f> {
+        Subject { principal: self.principal, method: self.method, name: self.name, fingerprint }
+    }
+}
+
+/// A reading request that may end in questions.
+pub(crate) struct Reading<'a> {
+    shared: &'a Shared,
+    of: Of<'a>,
+    round: u32,
+    once: bool,
+    /// How it asks; for its [`crate::context::Context`].
+    pub asks: Arc<Asks>,
+}
+
+/// What is wrong with what a request brought back.
+fn malformed(key: &str, why: &str) -> RpcError {
+    RpcError::malformed(format!("inputResponses.{}: {why}", quote(key)))
+}
+
+impl<'a> Reading<'a> {
+    /// Reads what the request brought back. `once`: a state counts once, with one set of answers.
+    ///
+    /// # Errors
+    /// What the request is answered; nothing was worked on.
+    pub async fn of(
+        shared: &'a Shared,
+        exchange: &'a Exchange,
+        of: Of<'a>,
+        notifier: &Notifier,
+        once: bool,
+    ) -> Result<Reading<'a>, RpcError> {
+        let revision = exchange.caller.revision;
+        let declared = exchange.meta.client_capabilities().clone();
+        let mut this = Reading { shared, of, round: 0, once, asks: Arc::new(Asks::none()) };
+        let mut given = Vec::new();
+        let way = match &shared.keeper {
+            Some(keeper) if revision.is_legacy() => Way::Stream(Box::new(Stream {
+                notifier: notifier.clone(),
+                keeper: keeper.clone(),
+                principal: of.principal.into(),
+                waiting: shared.waiting.clone(),
+                store: shared.ledger.store().clone(),
+            })),
+            _ if revision.is_legacy() => Way::Nowhere,
+            _ => {
+                given = this.brought(Given::of(&exchange.request)?).await?;
+                Way::Rounds
+            }
+        };
+        this.asks = Arc::new(Asks { given, pending: Mutex::default(), way, revision, declared });
+        Ok(this)
+    }
+
+    /// The answers of this round and of those before.
+    async fn brought(&mut self, now: Given) -> Result<Vec<(String, Raw)>, RpcError> {
+        let mut all = Vec::new();
+        if let Some(token) = &now.state {
+            let fingerprint = self.of.fingerprint();
+            let subject = self.of.subject(&fingerprint);
+            let state: ReadState = match self.shared.unseal(rounds::PURPOSE, subject, token).await {
+                Ok(state) => state,
+                Err(rounds::Closed::Rejected) => return Err(rounds::rejected()),
+                Err(rounds::Closed::Unavailable) => return Err(rounds::unavailable()),
+            };
+            self.round = state.round;
+            if let Some(once) = &state.once {
+                self.spend(once, &now).await?;
+            }
+            all = self.earlier(state).await?;
+        }
+        // What was answered once stays as it was.
+        for (key, answer) in now.responses {
+            if all.iter().all(|(k, _)| *k != key) {
+                all.push((key, answer));
+            }
+        }
+        Ok(all)
+    }
+
+    async fn earlier(&self, state: ReadState) -> Result<Vec<(String, Raw)>, RpcError> {
+        let mut answers = state.answers;
+        if let Some(name) = &state.shelf {
+            let there = self.shared.ledger.store().shelved(name).await.map_err(|_| rounds::unavailable())?;
+            let there = there.ok_or_else(rounds::rejected)?;
+            answers = serde_json::from_slice(&there.data).map_err(|_| rounds::rejected())?;
+        }
+        Ok(answers.into_iter().map(|(key, value)| (key, crate::answer::raw(&value))).collect())
+    }
+
+    /// A state that counts once is used up by its first answers: the same again are the same request.
+    async fn spend(&self, name: &str, now: &Given) -> Result<(), RpcError> {
+        let store = self.shared.ledger.store();
+        let mut said: Vec<_> = now.responses.iter().map(|(k, a)| (k.as_str(), a.as_str())).collect();
+        said.sort_unstable();
+        let said = Sha256::digest(format!("{said:?}"));
+        let (name, until) = (format!("once/{name}"), store.now().plus(Millis::secs(86_400)));
+        let unavailable = |_| rounds::unavailable();
+        if store.shelve(&name, 0, said.to_vec(), Some(until)).await.map_err(unavailable)? {
+            return Ok(());
+        }
+        match store.shelved(&name).await.map_err(unavailable)? {
+            Some(first) if *first.data == *said => Ok(()),
+            _ => {
+                self.shared.metrics.state_rejected("spent");
+                Err(rounds::rejected())
+            }
+        }
+    }
+
+    /// How the request ends, if not as what worked on it says: `done` tells whether that came to a result.
+    pub async fn end(&self, done: bool) -> Option<Outcome> {
+        let pending = self.asks.pending().take().filter(|_| !done)?;
+        Some(match pending {
+            Pending::Refuse(e) => Outcome::Error(*e),
+            Pending::Ask(requests) => match self.ask(&requests).await {
+                Ok(result) => Outcome::Result(result),
+                Err(e) => Outcome::Error(e),
+            },
+        })
+    }
+
+    async fn ask(&self, requests: &[InputRequest]) -> Result<WireResult, RpcError> {
+        if self.round >= rounds::MAX_ROUNDS {
+            return Err(RpcError::internal("Internal error: this asks more often than a client answers."));
+        }
+        let values = self.asks.given.iter().filter_map(|(key, raw)| Some((key.clone(), raw.read().ok()?)));
+        let mut state =
+            ReadState { round: self.round + 1, answers: values.collect(), ..ReadState::default() };
+        let random = || format!("{:032x}", SystemEnv.random_u128());
+        state.once = self.once.then(random);
+        let large = serde_json::to_vec(&state.answers).map_err(|_| rounds::unavailable())?;
+        if large.len() > LARGE {
+            let store = self.shared.ledger.store();
+            let name = format!("state/{}", random());
+            let ttl = self.shared.keeper.as_ref().map_or(Millis::secs(600), seal::Keeper::state_ttl);
+            let until = store.now().plus(ttl);
+            let kept = store.shelve(&name, 0, large, Some(until)).await;
+            kept.ok().filter(|kept| *kept).ok_or_else(rounds::unavailable)?;
+            state.answers.clear();
+            state.shelf = Some(name);
+        }
+        let fingerprint = self.of.fingerprint();
+        let token = self.shared.seal(rounds::PURPOSE, self.of.subject(&fingerprint), &state).await;
+        let token = token.ok_or_else(rounds::unavailable)?;
+        let info = [(meta::SERVER_INFO, self.shared.server_info.as_str())];
+        WireResult::input_required(self.of.asker, requests, Some(&token), &info)
+            .map_err(|_| RpcError::internal("Internal error: this asks what can't be asked."))
+    }
+}
+
+/// Answers beyond this many bytes stay here and only their place travels.
+const LARGE: usize = 4 << 10;
+/// How often an answer is looked for that another replica may have got.
+const LOOK: Duration = Duration::from_millis(500);
+
+impl Asks {
+    /// Nobody can be asked.
+    pub fn none() -> Asks {
+        Asks {
+            given: Vec::new(),
+            pending: Mutex::default(),
+            way: Way::Nowhere,
+            revision: Revision::V2026_07_28,
+            declared: RawObject::empty().raw(),
+        }
+    }
+
+    fn pending(&self) -> std::sync::MutexGuard<'_, Option<Pending>> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn end_with(&self, pending: Pending) -> Unanswered {
+        *self.pending() = Some(pending);
+        Unanswered
+    }
+
+    /// Answers to these, in their order.
+    ///
+    /// # Errors
+    /// [`Unanswered`]: pass it on.
+    pub async fn ask(&self, requests: &[InputRequest]) -> Result<Vec<Answer>, Unanswered> {
+        let mut answers = Vec::new();
+        let mut missing = Vec::new();
+        for request in requests {
+            match self.given.iter().find(|(key, _)| key == request.key()) {
+                None => missing.push(request.clone()),
+                Some((key, raw)) => match Answer::kept(request, raw) {
+                    Ok(answer) => answers.push(answer),
+                    Err(why) => return Err(self.end_with(Pending::Refuse(Box::new(malformed(key, &why))))),
+                },
+            }
+        }
+        if missing.is_empty() {
+            return Ok(answers);
+        }
+        if let Err(e) = input::check(&missing, &self.declared, self.revision) {
+            return Err(self.end_with(Pending::Refuse(Box::new(e))));
+        }
+        match &self.way {
+            Way::Rounds => Err(self.end_with(Pending::Ask(missing))),
+            Way::Nowhere => {
+                let why = "this needs an answer of the client, and it can't be asked here; nothing was done";
+                Err(self.end_with(Pending::Refuse(Box::new(RpcError::invalid_params(why)))))
+            }
+            Way::Stream(stream) => stream.ask(requests, self.revision).await.map_err(|e| match e {
+                Some(e) => self.end_with(Pending::Refuse(Box::new(e))),
+                None => Unanswered,
+            }),
+        }
+    }
+}
+
+impl Stream {
+    /// Asks on the stream and waits, for as long as there is a client. `None`: it is gone.
+    async fn ask(
+        &self,
+        requests: &[InputRequest],
+        revision: Revision,
+    ) -> Result<Vec<Answer>, Option<RpcError>> {
+        let mut mail = Mail::new(&self.waiting, self.store.clone());
+        let mut asked = Vec::new();
+        for (i, request) in requests.iter().enumerate() {
+            let name = Name::Mail { box_: mail.name().to_owned(), index: i };
+            let sent = name.send(&self.keeper, &self.principal, &self.notifier, request, revision).await;
+            asked.push(sent.map_err(Some)?);
+        }
+        let mut answers: Vec<Option<Answer>> = requests.iter().map(|_| None).collect();
+        while let Some(i) = answers.iter().position(Option::is_none) {
+            let waits: Vec<usize> = (i..answers.len()).filter(|&n| answers[n].is_none()).collect();
+            tokio::select! {
+                (n, outcome) = mail.next(&waits, LOOK) => {
+                    let Some((slot, request)) = answers.get_mut(n).zip(requests.get(n)) else { continue };
+                    *slot = Some(match outcome {
+                        // What doesn't fit is no answer; there is no way to say so to whoever gave it.
+                        Ok(raw) => Answer::read(request, &raw).unwrap_or(Answer::Cancelled),
+                        Err(_) => Answer::Declined,
+                    });
+                }
+                () = self.notifier.cut() => return Err(None),
+                () = self.notifier.gone() => return Err(None),
+            }
+        }
+        for one in asked {
+            one.answered();
+        }
+        Ok(answers.into_iter().flatten().collect())
+    }
+}
