@@ -6,7 +6,7 @@
 //!
 //! Bodies, headers, keys and texts of answers may hold: `$ID` the request's id, `$ADDR` and `$PORT` of the gateway,
 //! `$META` the required members of `_meta`, `$LONG` and `$FULL` keys of 256 and 255 characters, `$URIS` a list of 257
-//! URIs, `$WIDE` 17,000 characters, `$OPERATION`, `$RETRY` and `$NEW` the last operation id, `retryKey` and `newKey`
+//! URIs, `$ANSWERS` 65 of them, `$WIDE` 17,000 characters, `$OPERATION`, `$RETRY` and `$NEW` the last operation id, `retryKey` and `newKey`
 //! that were answered, `$FORGED` that `newKey` with its last character changed, `$SESSION` the last session id,
 //! `$ALICE`, `$BOB` and `$REVOKED` API keys.
 
@@ -358,6 +358,7 @@ pub const NOT_BY_INPUT: &[&str] = &[
     "an answer that can't be put on the wire",
     "a failure while answering from memory",
     "a failure before an answer",
+    "a client's answer that can't be kept at the moment",
     "a failure over a notification, GET or DELETE",
     "the session can't be looked up, for a notification, a response, a batch, GET or DELETE",
     "the session can't be looked up, for a request",

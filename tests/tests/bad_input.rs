@@ -152,6 +152,7 @@ fn meta() -> String {
 impl Stand {
     fn of(addr: SocketAddr, project: Option<Project>) -> Stand {
         let uris: Vec<_> = (0..257).map(|n| format!("a:{n}")).collect();
+        let answers = (0..65).map(|n| (format!("a{n}"), json!({}))).collect();
         let words = Words(BTreeMap::from([
             ("$ADDR", addr.to_string()),
             ("$PORT", addr.port().to_string()),
@@ -159,6 +160,7 @@ impl Stand {
             ("$LONG", "k".repeat(256)),
             ("$WIDE", "w".repeat(17_000)),
             ("$URIS", json!(uris).to_string()),
+            ("$ANSWERS", Value::Object(answers).to_string()),
             ("$META", meta()),
         ]));
         Stand { addr, words, project, _processes: (None, None) }

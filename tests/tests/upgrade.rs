@@ -80,7 +80,10 @@ impl Stage {
     fn same(&self, order: &str) -> Result<String> {
         let mut all = Vec::new();
         for n in 0..self.cluster.replicas.len() {
-            all.push(result(&wire::call(self.addr(n), LIMIT, &refund(order))).with_context(|| format!("{order} at {n}"))?);
+            all.push(
+                result(&wire::call(self.addr(n), LIMIT, &refund(order)))
+                    .with_context(|| format!("{order} at {n}"))?,
+            );
         }
         all.dedup();
         ensure!(all.len() == 1, "{order} has several results: {all:?}");
@@ -101,7 +104,9 @@ fn refund(order: &str) -> Call {
 /// The operation and the stored bytes.
 fn result(said: &Said) -> Result<String> {
     match said {
-        Said::Result { stored, operation, is_error: false, .. } => Ok(format!("{} {stored}", operation["id"])),
+        Said::Result { stored, operation, is_error: false, .. } => {
+            Ok(format!("{} {stored}", operation["id"]))
+        }
         said => bail!("{}", said.brief()),
     }
 }
@@ -131,9 +136,8 @@ fn replicas_are_replaced_by_newer_ones_and_back_while_calls_come() -> Result<()>
     let schema = |stage: &Stage| stage.cluster.sql("SELECT max(version) FROM counterfoil.migration");
     let own: u32 = schema(&stage).parse()?;
     let session = Session::open(front)?;
-    let lists = |stage: &Stage| -> Result<Vec<u8>> {
-        Ok(session.ask(stage.addr(0), "tools/list", json!({}))?.body)
-    };
+    let lists =
+        |stage: &Stage| -> Result<Vec<u8>> { Ok(session.ask(stage.addr(0), "tools/list", json!({}))?.body) };
     let listed = lists(&stage)?;
     stage.warns(0, false)?;
     let over = Arc::new(AtomicBool::new(false));
@@ -170,7 +174,7 @@ fn replicas_are_replaced_by_newer_ones_and_back_while_calls_come() -> Result<()>
         stage.replace(2)?;
         stage.warns(1, true)?;
         stage.same("newer")?;
-        stage.same("mixed again")?;
+        stage.same("mixed_again")?;
         stage.replace(0)?;
         stage.replace(1)?;
         stage.warns(0, false)?;
@@ -196,7 +200,7 @@ fn replicas_are_replaced_by_newer_ones_and_back_while_calls_come() -> Result<()>
     }
     assert_eq!(lists(&stage)?, listed, "both serve the same");
     assert!(!stage.cluster.lost_one());
-    let kept = "SELECT count(*) FROM counterfoil.op WHERE record LIKE '%\"newer\":{\"kept\":[1,\"two\"]}%'";
+    let kept = r#"SELECT count(*) FROM counterfoil.op WHERE record LIKE '%"newer":_"kept":[1,"two"]%'"#;
     let all = stage.cluster.sql("SELECT count(*) FROM counterfoil.op");
     let kept: usize = stage.cluster.sql(kept).parse()?;
     ensure!(kept > 100 && kept < all.parse()?, "{kept} records of {all} are the newer version's");
@@ -236,7 +240,9 @@ fn a_step_that_breaks_older_replicas_is_not_made_while_they_live() -> Result<()>
         let process = stage.cluster.process(n)?;
         let status = process.wait(LIMIT).context("it did not end")?;
         ensure!(!status.success());
-        Ok(process.said())
+        // One log for all runs of a replica.
+        let said = process.said();
+        Ok(said.lines().filter(|l| l.starts_with("counterfoil: ")).next_back().unwrap_or_default().to_owned())
     };
     stage.play(Some("breaks"));
     stage.cluster.terminate(2)?;
@@ -251,7 +257,10 @@ fn a_step_that_breaks_older_replicas_is_not_made_while_they_live() -> Result<()>
     stage.cluster.terminate(0)?;
     stage.cluster.kill(1);
     let said = refused(&mut stage, 2)?;
-    assert!(said.contains(&stage.addr(1).to_string()) && !said.contains(&stage.addr(0).to_string()), "{said}");
+    assert!(
+        said.contains(&stage.addr(1).to_string()) && !said.contains(&stage.addr(0).to_string()),
+        "{said}"
+    );
     thread::sleep(cluster::LEASE + Duration::from_millis(200));
     stage.cluster.revive(&stage.project, 2)?;
     assert_eq!(result(&wire::call(stage.addr(2), LIMIT, &refund("first")))?, first);

@@ -15,7 +15,8 @@ fn ring() -> &'static Ring {
 
 /// The value of a digit of base64url (RFC 4648, section 5).
 fn digit(c: u8) -> Option<u32> {
-    let at = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_".iter().position(|d| *d == c)?;
+    let at =
+        b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_".iter().position(|d| *d == c)?;
     u32::try_from(at).ok()
 }
 

@@ -4,7 +4,7 @@ use crate::catalog::Catalog;
 use crate::result;
 use crate::service::GatewaySettings;
 use crate::sessions::LegacySessions;
-use mcp::constants::SUPPORTED_VERSIONS;
+use mcp::constants::{SUPPORTED_VERSIONS, TASKS_EXTENSION};
 use mcp::json::Raw;
 use mcp::server::{Outcome, Transport};
 use serde_json::{Value, json};
@@ -86,9 +86,16 @@ fn extension(s: &GatewaySettings) -> Value {
     json!({ EXTENSION: calls::announcement(&carriers, s.retention_ms) })
 }
 
+/// What is announced beyond the protocol to clients of the modern era.
+fn extensions(s: &GatewaySettings) -> Value {
+    let mut all = extension(s);
+    all[TASKS_EXTENSION] = json!({});
+    all
+}
+
 fn discover(catalog: &Catalog, s: &GatewaySettings, info: &Raw) -> Outcome {
     let mut c = capabilities(catalog, catalog.has_subscriptions());
-    c["extensions"] = extension(s);
+    c["extensions"] = extensions(s);
     let mut body = json!({
         "supportedVersions": SUPPORTED_VERSIONS,
         "capabilities": c,

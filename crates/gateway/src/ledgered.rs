@@ -7,10 +7,11 @@ use crate::call::{Asked, META_OPERATION, Parts, error_outcome, operation_meta, r
 use crate::call::{busy, creation};
 use crate::catalog::Entry;
 use crate::keys::{self, KeyTrouble};
+use crate::methods::tasks;
 use crate::principal::principal_of;
 use crate::rounds::{self, Closed, State, Subject, Unfit};
 use crate::service::Shared;
-use crate::tool::{BadArguments, Body};
+use crate::tool::{BadArguments, Body, Mode};
 use ledger::{
     Answer, Ask, Call, CallError, CallerKey, Carrier, Creation, DeliveryState, InputKind, Key, Kind,
     Operation, OperationId,
@@ -44,6 +45,8 @@ struct Ledgered<'a> {
     call: Call,
     /// Rounds used before this one.
     round: u32,
+    /// The client knows tasks.
+    tasks: bool,
 }
 
 /// Answers it.
@@ -91,11 +94,21 @@ impl<'a> Ledgered<'a> {
         let asked = Asked { principal, entry, id, arguments: parts.arguments, key, settings };
         let call =
             asked.call(&shared.settings.mode).map_err(|e| told(&answer::bad_arguments(&e.to_string())))?;
-        let mut this = Ledgered { shared, exchange, entry, asked, call, round: 0 };
+        let tasks = tasks::known(exchange);
+        let mut this = Ledgered { shared, exchange, entry, asked, call, round: 0, tasks };
         if !exchange.caller.revision.is_legacy() {
             let given = Given::of(&exchange.request).map_err(refused)?;
             if let Some(token) = &given.state {
                 this.take_up(token, &given).await?;
+            }
+            if tasks {
+                this.call.wait = match this.asked.settings.mode {
+                    Mode::Inline => this.call.wait,
+                    Mode::Auto => this.call.wait.min(this.asked.settings.inline_limit),
+                    // What it asks at first comes from it at once.
+                    Mode::TaskOnceAnswered if given.is_empty() => this.call.wait,
+                    Mode::Task | Mode::TaskOnceAnswered => ledger::Millis(0),
+                };
             }
             if shared.keeper.is_some() && this.round < rounds::LAST_LEG {
                 this.call.lease_of_caller = rounds::GRACE;
@@ -187,6 +200,9 @@ impl<'a> Ledgered<'a> {
                     .check(exchange.meta.client_capabilities())
                     .map_err(|e| Before::Capability(Box::new(e)))?;
             }
+            if self.asked.settings.mode.needs_tasks() && !self.tasks {
+                return Err(Before::Capability(Box::new(tasks::required())));
+            }
             if shared.ledger.running() >= shared.settings.max_in_flight {
                 return Err(Before::Busy);
             }
@@ -211,6 +227,8 @@ impl<'a> Ledgered<'a> {
             }
         }
         let (outcome, word) = match answer {
+            // Its clients expect a task, however fast it was.
+            Ok(Answer::Result { operation, .. }) if self.is_for_tasks(&operation) => self.hand_out(&operation).await,
             Ok(Answer::Result { operation, result, replayed, joined_by }) => {
                 ledger::failpoint!("reply.before");
                 let nonce = shared.ledger.ack_nonce(&self.call.scope.principal, operation.id);
@@ -227,7 +245,10 @@ impl<'a> Ledgered<'a> {
             Ok(Answer::Error(e)) => self.told(&e),
             // Nobody reads it; the wire still wants an end.
             Ok(Answer::Gone) => (RpcError::internal("Internal error: the caller left.").into(), "gone"),
-            Ok(other) => Box::pin(self.another_round(other)).await,
+            Ok(other) => match Box::pin(self.as_task(&other)).await {
+                Some(task) => task,
+                None => Box::pin(self.another_round(other)).await,
+            },
             Err(Before::Unknown) => {
                 let e = RpcError::invalid_params(format!(
                     "unknown tool {}; nothing ran. tools/list tells what there is",
@@ -288,6 +309,49 @@ impl<'a> Ledgered<'a> {
                     one.answered();
                 }
                 return Some(Heard::Answer);
+            }
+        }
+    }
+
+    fn is_for_tasks(&self, operation: &Operation) -> bool {
+        self.tasks && (self.asked.settings.mode.needs_tasks() || operation.task.is_some())
+    }
+
+    /// The task that a call gets in the place of an answer that it can't get now; `None`: it gets none.
+    async fn as_task(&self, answer: &Answer) -> Option<Refused> {
+        let operation = match answer {
+            Answer::Running { operation, .. } => operation,
+            // Before it is one, what is asked is asked by the call.
+            Answer::Input { operation, .. } | Answer::Confirm { operation, .. } if operation.task.is_some() => operation,
+            _ => return None,
+        };
+        if !self.tasks || self.asked.settings.mode == Mode::Inline {
+            return None;
+        }
+        Some(self.hand_out(operation).await)
+    }
+
+    /// Hands the operation out; the client finds it from then on.
+    async fn hand_out(&self, operation: &Operation) -> Refused {
+        let ttl = Some(operation.policy.retention);
+        match self.shared.ledger.hand_out(operation.id, ttl).await {
+            Ok(op) => {
+                let task = answer::raw(&tasks::task(self.shared, &op));
+                let about = json!({ "id": op.id.to_string(), "attempt": op.attempt }).to_string();
+                let members =
+                    [(meta::SERVER_INFO, self.shared.server_info.as_str()), (META_OPERATION, about.as_str())];
+                let object = task.object().unwrap_or_else(mcp::json::RawObject::empty);
+                match WireResult::task(Asker::ToolsCall, &object, &members) {
+                    Ok(result) => (Outcome::Result(result), "task"),
+                    Err(e) => {
+                        tracing::error!(error = %e, "a task can't be put on the wire");
+                        (RpcError::internal("Internal error: the task can't be told.").into(), "error")
+                    }
+                }
+            }
+            Err(e) => {
+                tracing::warn!(operation = %operation.id, error = %e, "an operation could not be handed out as a task");
+                self.told(&self.shared.ledger.still_running_error(&self.call, operation))
             }
         }
     }

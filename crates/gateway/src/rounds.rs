@@ -110,8 +110,8 @@ pub(crate) fn rejected() -> RpcError {
 
 /// The same, where there is no tool to answer for.
 pub(crate) fn unavailable() -> RpcError {
-    RpcError::internal(
-        "Internal error: the ledger can't be used at the moment; nothing was done, so asking again is safe.",
+    RpcError::unavailable(
+        "The ledger can't be used at the moment, so nothing was done. Asking the same again a little later is safe.",
     )
 }
 
@@ -154,9 +154,9 @@ pub(crate) async fn answers(
     let mut all = Answers::default();
     if asks_a_person(op) {
         let request = confirm(op).ok();
-        let response = responses.iter().find(|(key, _)| key == HAPPENED);
-        if let Some((request, (key, response))) = request.zip(response) {
-            let answer = Answer::read(&request, response).map_err(|why| unfit(key, &why))?;
+        let response = request.as_ref().and_then(|r| responses.iter().find(|(key, _)| key == r.key()));
+        if let Some((request, (key, response))) = request.as_ref().zip(response) {
+            let answer = Answer::read(request, response).map_err(|why| unfit(key, &why))?;
             all.happened = happened(&answer);
         }
         return Ok(all);
@@ -202,7 +202,7 @@ pub(crate) fn approves(answer: &Answer) -> bool {
         if filled.iter().any(|(name, value)| name == APPROVE && value.as_str() == "true"))
 }
 
-/// The key of the question whether an effect happened.
+/// The question whether an effect happened, and what its form asks for.
 const HAPPENED: &str = "happened";
 const YES: &str = "yes";
 const NO: &str = "no";
@@ -225,7 +225,8 @@ pub(crate) fn confirm(op: &Operation) -> Result<InputRequest, mcp::input::Invali
     .take(2000)
     .collect();
     let form = mcp::input::Form::new().require(HAPPENED, mcp::input::Field::choice([YES, NO]))?;
-    InputRequest::form(HAPPENED, &message, form)
+    // Asked again after another attempt, it is another question.
+    InputRequest::form(&format!("{HAPPENED}.{}", op.attempt), &message, form)
 }
 
 pub(crate) fn happened(answer: &Answer) -> Option<bool> {

@@ -416,6 +416,15 @@ impl Gateway {
                 drop(exchange);
                 return stream.await;
             }
+            method::TASKS_GET if !exchange.caller.revision.is_legacy() => {
+                return Box::pin(methods::tasks::get(shared, &exchange, responder)).await;
+            }
+            method::TASKS_UPDATE if !exchange.caller.revision.is_legacy() => {
+                Box::pin(methods::tasks::update(shared, &exchange)).await
+            }
+            method::TASKS_CANCEL if !exchange.caller.revision.is_legacy() => {
+                Box::pin(methods::tasks::cancel(shared, &exchange)).await
+            }
             name::RESOURCES_READ => Box::pin(methods::read(shared, &exchange, responder.notifier())).await,
             name::PROMPTS_GET => Box::pin(methods::get(shared, &exchange, responder.notifier())).await,
             name::COMPLETE => Box::pin(methods::complete(shared, &exchange, responder.notifier())).await,

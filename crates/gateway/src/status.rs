@@ -18,6 +18,7 @@ struct Status(Arc<Ledger>);
 #[must_use]
 pub fn tool(ledger: Arc<Ledger>) -> (ToolSpec, ToolSettings, Body) {
     let spec = ToolSpec {
+            mode: None,
         canonical: "operation_status".into(),
         name: "operation_status".into(),
         title: Some("Operation status".into()),

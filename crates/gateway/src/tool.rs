@@ -40,9 +40,33 @@ pub struct ToolSpec {
     /// Client capabilities without which it can't work, in the shape of `ClientCapabilities`, such as
     /// `{"sampling":{}}`: a call without them is refused with -32021 before anything runs.
     pub requires: Option<Raw>,
+    /// How its author wants its calls answered, unless the operator decides otherwise.
+    pub mode: Option<Mode>,
     /// `ToolAnnotations`, a JSON object: its members are listed instead of, or beside, what follows from the kind of
     /// tool (`readOnlyHint`, `openWorldHint`).
     pub annotations: Option<Raw>,
+}
+
+/// Whether a call is answered with its result or with a task (SEP-2663).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// Never as a task.
+    Inline,
+    /// As a task where the client knows tasks and the result takes longer than the inline limit.
+    #[default]
+    Auto,
+    /// Always as a task; a client that doesn't know tasks is refused with -32021 before anything runs.
+    Task,
+    /// As [`Mode::Task`], but what the tool asks at first is asked by the call itself; it becomes a task with the answers.
+    TaskOnceAnswered,
+}
+
+impl Mode {
+    /// Whether only clients that know tasks can call it.
+    #[must_use]
+    pub fn needs_tasks(self) -> bool {
+        matches!(self, Mode::Task | Mode::TaskOnceAnswered)
+    }
 }
 
 /// What the operator decided about a tool, every default resolved.
@@ -56,6 +80,10 @@ pub struct ToolSettings {
     pub inject_key: bool,
     /// How long a call waits for its result before it is told that it goes on.
     pub wait: Millis,
+    /// Whether it is answered with tasks.
+    pub mode: Mode,
+    /// How long a client that knows tasks waits for the result before it gets a task instead, in [`Mode::Auto`].
+    pub inline_limit: Millis,
     /// Limits that its operations open with.
     pub policy: OperationPolicy,
 }
@@ -67,6 +95,8 @@ impl Default for ToolSettings {
             key_from: Vec::new(),
             inject_key: true,
             wait: Millis::secs(45),
+            mode: Mode::Auto,
+            inline_limit: Millis::secs(20),
             policy: OperationPolicy::default(),
         }
     }

@@ -59,7 +59,7 @@ BEGIN
       ) SELECT ARRAY(SELECT id FROM unnest(p_created) EXCEPT ALL SELECT id FROM inserted) INTO out_of;
       IF cardinality(out_of) > 0 THEN
         all_made := false;
-        FOR w IN SELECT n FROM unnest(p_created) WITH ORDINALITY AS c (id) WHERE id = ANY (out_of) LOOP
+        FOR w IN SELECT c.ordinality AS n FROM unnest(p_created) WITH ORDINALITY AS c WHERE c.id = ANY (out_of) LOOP
           answers[w.n] := 4;
         END LOOP;
       END IF;
@@ -70,7 +70,7 @@ BEGIN
       IF cardinality(lost) > 0 THEN
         all_made := false;
         out_of := out_of || lost;
-        FOR w IN SELECT n FROM unnest(p_created) WITH ORDINALITY AS c WHERE c.id = ANY (lost) LOOP
+        FOR w IN SELECT c.ordinality AS n FROM unnest(p_created) WITH ORDINALITY AS c WHERE c.id = ANY (lost) LOOP
           answers[w.n] := 1;
         END LOOP;
         DELETE FROM op USING unnest(lost) AS l (id) WHERE op.id = l.id;
@@ -89,7 +89,7 @@ BEGIN
         AND NOT EXISTS (SELECT 1 FROM slot s WHERE s.slot_hash = c.slot AND s.op_id = c.id));
       all_made := false;
       out_of := out_of || lost;
-      FOR w IN SELECT n FROM unnest(p_created) WITH ORDINALITY AS c WHERE c.id = ANY (lost) LOOP
+      FOR w IN SELECT c.ordinality AS n FROM unnest(p_created) WITH ORDINALITY AS c WHERE c.id = ANY (lost) LOOP
         answers[w.n] := 2;
       END LOOP;
       DELETE FROM op USING unnest(lost) AS l (id) WHERE op.id = l.id;
@@ -110,9 +110,9 @@ BEGIN
       RETURNING o.id, o.code_before, o.low_before IS DISTINCT FROM o.low AS moved
     ) SELECT array_agg(id), array_agg(code_before), count(*), bool_or(changed.moved) INTO won, before, made, moved FROM changed;
     IF moved THEN
-      DELETE FROM attention a USING unnest(won) w (id) JOIN op o ON o.id = w.id
+      DELETE FROM attention a USING unnest(won) AS v (id) JOIN op o ON o.id = v.id
         WHERE o.low_before IS DISTINCT FROM o.low AND a.at = o.low_before AND a.op_id = o.id;
-      INSERT INTO attention (at, op_id) SELECT o.low, o.id FROM unnest(won) w (id) JOIN op o ON o.id = w.id
+      INSERT INTO attention (at, op_id) SELECT o.low, o.id FROM unnest(won) AS v (id) JOIN op o ON o.id = v.id
         WHERE o.low_before IS DISTINCT FROM o.low AND o.low IS NOT NULL;
     END IF;
     IF made < updates THEN

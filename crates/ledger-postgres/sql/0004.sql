@@ -94,7 +94,7 @@ BEGIN
     INSERT INTO shelf (name, version, until, data) VALUES (p_name, 1, p_until, p_data) ON CONFLICT (name) DO NOTHING;
     RETURN FOUND;
   END IF;
-  IF CASE WHEN s.until <= p_now THEN 0 ELSE s.version END <> p_expected THEN RETURN false; END IF;
+  IF (CASE WHEN s.until <= p_now THEN 0 ELSE s.version END) <> p_expected THEN RETURN false; END IF;
   UPDATE shelf SET version = version + 1, until = p_until, data = p_data WHERE name = p_name;
   RETURN true;
 END $$;

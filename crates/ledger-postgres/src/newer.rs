@@ -15,9 +15,9 @@ pub fn word() -> Option<&'static str> {
     WORD.as_deref()
 }
 
-/// A record as the successor writes a new one: with a field of its own.
-pub(crate) fn marked(mut op: Box<Operation>, new: bool) -> Box<Operation> {
-    if new && word().is_some() {
+/// A record as the successor writes it: with a field of its own.
+pub(crate) fn marked(mut op: Box<Operation>) -> Box<Operation> {
+    if word().is_some() {
         op.more.insert("newer".into(), serde_json::json!({ "kept": [1, "two"] }));
     }
     op
@@ -44,5 +44,6 @@ const ADDS: Migration = Migration {
           CREATE INDEX newer_at ON newer (at);",
 };
 
+/// Only says so: nothing that this program needs is gone.
 const BREAKS: Migration =
-    Migration { compatible_from: OWN + 1, sql: "ALTER TABLE session RENAME COLUMN client TO client_newer;" };
+    Migration { compatible_from: OWN + 1, sql: "ALTER TABLE meta ADD COLUMN newer text NOT NULL DEFAULT ''" };

@@ -110,7 +110,7 @@ impl Change {
             Write::Update { operation, stamp, blobs, .. } => (operation, blobs, Err(stamp.cast_signed())),
         };
         #[cfg(feature = "failpoints")]
-        let op = crate::newer::marked(op, what.is_ok());
+        let op = crate::newer::marked(op);
         if op.scope.principal.contains('\0') || op.scope.tool.contains('\0') {
             return Err(StoreError::Unavailable(format!("a name of {} has a zero character", op.id)));
         }

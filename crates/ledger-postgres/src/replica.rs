@@ -142,6 +142,13 @@ impl Standing {
         if a.0 == epoch.0 { a.1 } else { [0; 2] }
     }
 
+    /// This boot's lease holds longer. Not if it was over by this machine's clock, however that of the database saw it:
+    /// whoever asked meanwhile was told that this boot is gone.
+    fn prolonged(&self, until: i64) -> bool {
+        let longer = |held| (elapsed() < held).then_some(until);
+        self.until.fetch_update(Ordering::AcqRel, Ordering::Acquire, longer).is_ok()
+    }
+
     fn renewed(&self, epoch: Epoch, until: i64) {
         self.epoch.store(epoch.0, Ordering::Release);
         self.until.store(until, Ordering::Release);
@@ -185,7 +192,7 @@ async fn beat(shared: &Shared, quiet_until: i64) -> Option<i64> {
     match done {
         Ok(Ok(None)) => {
             tracing::warn!(
-                "this replica was ended by others: it takes a new epoch, and what it ran is theirs"
+                "this replica's lease is over, or others ended it: it takes a new epoch, and gives up what it ran"
             );
             shared.lapse(epoch);
             None
@@ -239,7 +246,9 @@ async fn renew(
     let Some(row) = row else { return Ok(None) };
     let reading = Reading { sent, arrived: elapsed(), clock: row.get(0) };
     // Counted from before it was sent.
-    shared.replica.renewed(epoch, sent + shared.config.lease.0);
+    if !shared.replica.prolonged(sent + shared.config.lease.0) {
+        return Ok(None);
+    }
     let shift = shared.clock.shift();
     look(shared, conn, epoch).await?;
     let jump = match shared.clock.take(reading) {
@@ -366,4 +375,23 @@ pub(crate) fn first_clock(begun: &schema::Begun, margin: Millis) -> LedgerClock 
     let clock = LedgerClock::start(begun.reading, begun.shift, begun.step, margin);
     clock.at_least(begun.high_water);
     clock
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_that_was_over_is_never_prolonged() {
+        let standing = Standing::new(Epoch(1), elapsed() + 60_000);
+        assert!(standing.prolonged(elapsed() + 120_000));
+        assert!(!standing.is_lapsed());
+        let lapsed = Standing::new(Epoch(1), elapsed());
+        assert!(!lapsed.prolonged(elapsed() + 60_000), "the answer came too late");
+        assert!(lapsed.is_lapsed() && !lapsed.is_live(Epoch(1)));
+        standing.lapse(Epoch(1));
+        assert!(!standing.prolonged(elapsed() + 60_000), "others ended it meanwhile");
+        lapsed.renewed(Epoch(2), elapsed() + 60_000);
+        assert!(lapsed.is_live(Epoch(2)), "a new epoch goes on");
+    }
 }

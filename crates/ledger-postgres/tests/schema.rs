@@ -118,7 +118,7 @@ async fn what_a_newer_program_wrote_is_kept_or_left_alone() {
         format!("UPDATE op SET record = (record::jsonb || '{more}')::text WHERE id = {}", of(id))
     };
     sql(&config, &set(first.id, r#"{"later":{"a":[1,"x"]}}"#));
-    sql(&config, &set(second.id, r#"{"form":1,"execution":{"state":"dreaming"}}"#));
+    sql(&config, &set(second.id, r#"{"form":4000000000,"execution":{"state":"dreaming"}}"#));
     let text = |id| sql(&config, &format!("SELECT record FROM op WHERE id = {}", of(id)));
     let before = text(second.id);
     let (_, w) = step(&get(&*s, first.id).await, Event::Deliver(DeliveryState::Written), now, 9).unwrap();

@@ -145,6 +145,9 @@ pub enum Unkeyed {
     New,
     /// A key is required.
     Reject,
+    /// As `guard`; but where a new operation would be created, the caller gets a key for it first, and creates it with
+    /// that.
+    Reserve,
 }
 
 /// Limits that an operation opens with and keeps.

@@ -75,12 +75,26 @@ pub enum Plant {
     ShelfWithoutCompareAndSet,
     /// What was handed out as a task is abandoned when its caller leaves.
     HandedOutAbandoned,
+    /// What an attempt of an earlier epoch has to say is written under the present one.
+    OldEpochSpeaks,
+    /// A send is begun for an epoch that its replica has left behind.
+    SendUnderOldEpoch,
+    /// What other replicas tell of is not read again.
+    BellNotHeard,
+    /// What may have been missed is not read again.
+    GapNotHeard,
+    /// Other replicas are not told that somebody of theirs need not wait any more.
+    MovedNotTold,
+    /// A guard of stores: a batch of a boot that was ended is committed when it comes late.
+    LateBatchOfOldEpoch,
+    /// A guard of stores: a write whose acknowledgement was lost counts as not made where others wrote since.
+    StaleWhereUnsure,
 }
 
 #[cfg(feature = "planted")]
 impl Plant {
     /// Every one that simulated schedules miss.
-    pub const ALL: [Plant; 22] = [
+    pub const ALL: [Plant; 29] = [
         Plant::ReceiveWithoutFence,
         Plant::KeyPerAttempt,
         Plant::AnswerBeforeReceipt,
@@ -103,6 +117,13 @@ impl Plant {
         Plant::DeliveryGoesBack,
         Plant::LeftBehind,
         Plant::KeyWithoutFingerprint,
+        Plant::OldEpochSpeaks,
+        Plant::SendUnderOldEpoch,
+        Plant::BellNotHeard,
+        Plant::GapNotHeard,
+        Plant::MovedNotTold,
+        Plant::LateBatchOfOldEpoch,
+        Plant::StaleWhereUnsure,
     ];
     /// Those that a simulated schedule has nothing to do with; the tests of this crate and of the stores miss them.
     pub const BESIDE: [Plant; 5] = [

@@ -97,7 +97,7 @@ fn no(op: &Operation, e: Event) -> Refusal {
 }
 
 #[test]
-fn what_waits_for_a_yes_is_no_effect_before_it() {
+pub fn what_waits_for_a_yes_is_no_effect_before_it() {
     let t = decide::open(opening(vec![approval()], Some(refund())), BASE);
     let op = t.next;
     assert_eq!((says(&op), op.attempt, op.owner), ("input_required", 0, Epoch(0)));
@@ -128,7 +128,7 @@ fn what_waits_for_a_yes_is_no_effect_before_it() {
 }
 
 #[test]
-fn the_first_answer_counts() {
+pub fn the_first_answer_counts() {
     let op = opened(vec![ask("name"), ask("size")], None);
     let one = go(&op, reply(answer("name", "n"), None));
     assert_eq!((says(&one), one.open_inputs().collect::<Vec<_>>()), ("input_required", vec![1]));
@@ -406,8 +406,7 @@ async fn answers_race_on_two_replicas() {
         b.asks = vec![ask("go")];
         b.mood(Mood::SleepBefore(50));
         let (id, _) = input(&b.asked(&keyed("k")).await);
-        // A second replica on the same records. (In memory, the newest boot is the one that is alive.)
-        let c = b.next(Default::default());
+        let c = b.beside();
         c.store.latency.store(4, SeqCst);
         b.store.latency.store(4, SeqCst);
         let calls = (with(id, "go", texts[0]), with(id, "go", texts[1]));
@@ -417,7 +416,7 @@ async fn answers_race_on_two_replicas() {
         for a in [&x, &y].into_iter().filter(|a| !got(a)) {
             assert_eq!(error(a).kind, Kind::AnswerConflict);
         }
-        assert_eq!((b.provider.effects(), c.provider.send_count()), (1, 1));
+        assert_eq!((b.provider.effects(), b.provider.send_count()), (1, 1));
     }
 }
 
@@ -581,6 +580,45 @@ async fn nobody_answers() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_reserved_key_creates_what_it_was_reserved_for() {
+    let b = Boot::plain(Strategy::Key, &[]);
+    let reserve = |call: Call| Call { unkeyed: Unkeyed::Reserve, ..call };
+    let Answer::Reserve { key } = b.asked(&reserve(unkeyed())).await else { panic!("a key") };
+    assert_eq!((b.count().await, b.provider.send_count()), (0, 0));
+    assert_eq!(error(&b.call(&reserve(unkeyed())).await).kind, Kind::KeyRequired);
+    // A call that was lost and made again with it is one.
+    let a = b.asked(&reserve(keyed(&key))).await;
+    let (op, ..) = result(&a);
+    assert_eq!(result(&b.asked(&reserve(keyed(&key))).await).0.id, op.id);
+    let other = Call { fingerprint: fingerprint("{\"amount\":6}"), ..reserve(keyed(&key)) };
+    assert_eq!(error(&b.asked(&other).await).kind, Kind::KeyConflict);
+    // Its twin without a key is found first.
+    b.ledger.delivered(&op, DeliveryState::Undelivered);
+    assert_eq!(result(&b.asked(&reserve(unkeyed())).await).0.id, op.id);
+    assert_eq!((b.count().await, b.provider.effects()), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_ring_between_the_read_and_the_wait_is_not_lost() {
+    let mut b = Boot::plain(Strategy::Key, &[]);
+    b.single = false;
+    b.mood(Mood::SleepBefore(1000));
+    b.policy.timeout = Millis(20_000);
+    let c = b.beside();
+    let first = b.spawn_call(&keyed("k"));
+    pause(100).await;
+    // Its join takes long to come back; meanwhile the result is there, and the bell rings.
+    c.store.latency.store(2400, SeqCst);
+    let joins = c.spawn_call(&keyed("k"));
+    pause(2000).await;
+    let (op, ..) = result(&first.await.unwrap());
+    c.ledger.heard(op.id);
+    let began = c.memory.now();
+    result(&joins.await.unwrap());
+    assert!(c.memory.now().since(began) < Millis(700), "it waits for no poll: {:?}", c.memory.now().since(began));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_confirmation_is_told_apart() {
     let b = Boot::plain(Strategy::Confirm, &[Act::ApplyAndLose]);
     match b.asked(&keyed("k")).await {
@@ -622,7 +660,7 @@ async fn between_two_legs_the_caller_is_there() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_handed_out_is_not_abandoned() {
+pub async fn what_is_handed_out_is_not_abandoned() {
     for dies in [false, true] {
         let mut b = Boot::plain(Strategy::Key, &[]);
         b.single = false;
@@ -697,7 +735,7 @@ async fn task_ids() {
 // Handles.
 
 #[tokio::test(start_paused = true)]
-async fn changes_of_handles_are_made_once() {
+pub async fn changes_of_handles_are_made_once() {
     // Killed behind the making, behind the change, and not at all.
     for hangs in [1, 2, 9] {
         let mut b = Boot::plain(Strategy::Key, &[]);

@@ -11,6 +11,7 @@
 //! | not UTF-8, not JSON, too deep, duplicate members, lone surrogates | 400 | -32700 | no |
 //! | a batch, a response, a wrong `jsonrpc`, `id` or `method` | 400 | -32600 | if readable |
 //! | `params` missing or not an object, required `_meta` missing or mistyped, `params.name` missing | 400 | -32602 | yes |
+//! | `inputResponses` or `requestState` of another shape | 400 | -32602 | yes |
 //! | a mirrored header is missing, doubled, malformed or differs from the body | 400 | -32020 | yes |
 //! | a revision that isn't served; `initialize` where the legacy era isn't served | 400 | -32022 | yes |
 //! | any modern request where the modern era isn't served | 400 | -32600 | yes |
@@ -31,7 +32,8 @@
 //! | DELETE where no sessions are kept | 405 | -32600 | no |
 //! | the session can't be looked up at the moment | 503 | -32600 | if readable |
 //! | GET without `text/event-stream` in `Accept` | 406 | -32600 | no |
-//! | the server failed over a notification, GET or DELETE | 500 | -32603 | no |
+//! | a client's answer to a question can't be kept at the moment | 503 | the failure's | no |
+//! | the server failed over a notification, a response, GET or DELETE | 500 | -32603 | no |
 //! | the client cancelled the request | 200 | -32800 | yes |
 //!
 //! Statuses 400 and 404 are the specification's (Streamable HTTP; basic, "Error Codes"). Where it is silent the error

@@ -6,11 +6,13 @@
 //! 3. `MCP-Protocol-Version` equals the body's revision: else -32020, even where neither is served.
 //! 4. The revision is served: else -32022.
 //! 5. `Mcp-Method`, then `Mcp-Name` where the method has one: else -32020 (-32602 if the body lacks the name).
+//! 6. `inputResponses` and `requestState`, where the request may bring them, have their shape: else -32602.
 use http::HeaderMap;
 
 use crate::constants::{SUPPORTED_VERSIONS, header, meta, method, name_source};
 use crate::error::RpcError;
 use crate::headers::must_equal;
+use crate::input::Given;
 use crate::message::Request;
 use crate::meta::RequestMeta;
 use crate::revision::Eras;
@@ -27,7 +29,7 @@ pub fn admit(request: &mut Request, headers: &HeaderMap, eras: Eras) -> Result<R
 /// As [`admit`], of a request that came without headers, as over lines: its metadata is all there is.
 ///
 /// # Errors
-/// Points 1, 2 and 4 of the order above, and -32602 if the body lacks the name.
+/// Points 1, 2, 4 and 6 of the order above, and -32602 if the body lacks the name.
 pub fn admit_bare(request: &mut Request, eras: Eras) -> Result<RequestMeta, RpcError> {
     check(request, None, eras)
 }
@@ -58,5 +60,6 @@ fn check(request: &mut Request, headers: Option<&HeaderMap>, eras: Eras) -> Resu
         mirrors(header::NAME, &name, true)?;
     }
     drop(version);
+    Given::of(request)?;
     Ok(meta)
 }

@@ -65,12 +65,11 @@ impl<H: ServerHandler> Durable<H> {
         self.hear(&context).await;
         // Only the ledger says this.
         context.meta.remove(seat::META_EFFECT_KEY);
+        if self.config.read_only.contains(&*request.name) {
+            return self.handler.call_tool(request, context).await;
+        }
         let served = self.served(&request.name, &context).await;
-        let reads = match served {
-            Served::Yes(facts) => facts.reads,
-            Served::No | Served::Unsaid => self.config.read_only.contains(&*request.name),
-        };
-        if reads {
+        if matches!(served, Served::Yes(facts) if facts.reads) {
             return self.handler.call_tool(request, context).await;
         }
         Box::pin(self.ledgered(served, request, context)).await

@@ -25,7 +25,7 @@ pub enum Recovery {
     /// The handler passes the effect key on to somebody who honours it. Exactly one effect.
     Key {
         /// For how long whoever honours it remembers a key; `None`: for ever. A tenth of it, at most an hour, is left as a
-        /// margin; past that it is in doubt.
+        /// margin, and the handler's time limit has to fit in before that; past it, it is in doubt.
         retained_for: Option<Duration>,
     },
     /// Running it twice leaves the same as running it once.

@@ -48,8 +48,8 @@ impl Known {
         if since.elapsed() >= FRESH {
             return None;
         }
-        // One that is not there may have been added since.
-        tools.get(name).map(|facts| Served::Yes(*facts))
+        // One that is not there may have been added since; that one only reads is not believed for long.
+        tools.get(name).filter(|facts| !facts.reads).map(|facts| Served::Yes(*facts))
     }
 
     fn set(&self, tools: HashMap<String, Facts>) {

@@ -14,7 +14,9 @@ use std::time::{Duration, Instant};
 fn number(name: &str, default: u64) -> u64 {
     let arguments: Vec<String> = std::env::args().collect();
     let at = arguments.iter().position(|a| a == name);
-    at.map_or(default, |at| arguments.get(at + 1).and_then(|n| n.parse().ok()).unwrap_or_else(|| panic!("{name} takes a number")))
+    at.map_or(default, |at| {
+        arguments.get(at + 1).and_then(|n| n.parse().ok()).unwrap_or_else(|| panic!("{name} takes a number"))
+    })
 }
 
 fn main() {
@@ -44,7 +46,10 @@ fn main() {
     #[allow(clippy::cast_precision_loss)]
     let rate = done as f64 / begun.elapsed().as_secs_f64();
     if std::env::args().any(|a| a == "--json") {
-        println!("{{\"seal_open_per_s\":{rate:.0},\"payload_bytes\":{},\"token_bytes\":{length}}}", payload.len());
+        println!(
+            "{{\"seal_open_per_s\":{rate:.0},\"payload_bytes\":{},\"token_bytes\":{length}}}",
+            payload.len()
+        );
     } else {
         println!("{rate:.0} a second sealed and opened, {} bytes in a token of {length}", payload.len());
     }

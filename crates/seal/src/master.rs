@@ -230,7 +230,8 @@ mod tests {
         let url = URL_SAFE_NO_PAD.encode(&bytes);
         assert!(base.contains(['+', '/']), "{base}");
         let key = MasterKey::read(&hex).unwrap();
-        for text in [hex.to_lowercase(), base.clone(), format!("{base}="), url.clone(), format!(" {url}=\n")] {
+        for text in [hex.to_lowercase(), base.clone(), format!("{base}="), url.clone(), format!(" {url}=\n")]
+        {
             assert_eq!(MasterKey::read(&text).unwrap(), key);
         }
         assert_eq!(MasterId::read(&key.id().to_string()), Some(key.id()));

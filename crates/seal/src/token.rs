@@ -50,7 +50,8 @@ pub(crate) fn seal(key: &Key, payload: &[u8], assertion: &[u8], end: Time) -> Re
     let body = serde_json::to_vec(&Body { e: end.0, v: json, b });
     let body = body.map_err(|e| SealError::Unavailable(format!("the token could not be written ({e})")))?;
     let sealed = LocalToken::encrypt(key.paseto(), &body, Some(&footer(key.id())), Some(assertion));
-    let token = sealed.map_err(|_| SealError::Unavailable("the operating system gives no random numbers".into()))?;
+    let token =
+        sealed.map_err(|_| SealError::Unavailable("the operating system gives no random numbers".into()))?;
     if token.len() > MAX_TOKEN { Err(SealError::TooLarge) } else { Ok(token) }
 }
 

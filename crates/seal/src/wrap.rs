@@ -85,7 +85,9 @@ fn ring_assertion(audience: &str) -> Vec<u8> {
 
 fn sealed(key: &Key, text: &str, assertion: &[u8]) -> Result<String, Error> {
     token::seal(key, text.as_bytes(), assertion, END).map_err(|e| match e {
-        SealError::TooLarge => Error::Refused("the key ring holds more than fits; wait until older keys are gone".into()),
+        SealError::TooLarge => {
+            Error::Refused("the key ring holds more than fits; wait until older keys are gone".into())
+        }
         SealError::Unavailable(why) => Error::Store(why),
     })
 }
@@ -137,7 +139,9 @@ fn envelope(data: &[u8]) -> Result<Envelope, Error> {
 fn slots(envelope: &Envelope) -> Result<Vec<(MasterId, String)>, Error> {
     let read = |s: &Slot| Some((MasterId::read(&s.id)?, s.key.clone()));
     let slots: Option<Vec<_>> = envelope.masters.iter().map(read).collect();
-    slots.filter(|s| (1..=MAX_MASTERS).contains(&s.len())).ok_or(Error::Damaged("its master keys can't be read"))
+    slots
+        .filter(|s| (1..=MAX_MASTERS).contains(&s.len()))
+        .ok_or(Error::Damaged("its master keys can't be read"))
 }
 
 impl Wrapped {
@@ -205,7 +209,11 @@ impl Wrapped {
         let envelope = Envelope {
             form: FORM,
             audience: self.audience.clone(),
-            masters: self.slots.iter().map(|(id, key)| Slot { id: id.to_string(), key: key.clone() }).collect(),
+            masters: self
+                .slots
+                .iter()
+                .map(|(id, key)| Slot { id: id.to_string(), key: key.clone() })
+                .collect(),
             ring: sealed(&self.inner, &text, &ring_assertion(&self.audience))?,
         };
         serde_json::to_vec(&envelope).map_err(unwritten)

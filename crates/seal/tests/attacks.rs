@@ -197,8 +197,19 @@ fn other_versions_and_purposes_are_refused() {
     let token = token(&ring);
     let rest = token.strip_prefix("v4.local.").unwrap();
     for header in [
-        "v4.public.", "v3.local.", "v2.local.", "v1.local.", "v4.local", "V4.local.", "v4.Local.", "v4..", "",
-        "v4.local..", ".v4.local.", "k4.local.", "v4.local.v4.local.",
+        "v4.public.",
+        "v3.local.",
+        "v2.local.",
+        "v1.local.",
+        "v4.local",
+        "V4.local.",
+        "v4.Local.",
+        "v4..",
+        "",
+        "v4.local..",
+        ".v4.local.",
+        "k4.local.",
+        "v4.local.v4.local.",
     ] {
         let text = format!("{header}{rest}");
         assert_eq!(ring.open(&text, &CONTEXT, NOW), Err(Reject::Malformed), "{header}");

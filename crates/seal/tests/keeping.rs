@@ -6,8 +6,8 @@ mod common;
 use common::Memory;
 use ledger::Millis;
 use seal::{
-    Error, FILE, Keeper, MasterKey, MasterPlace, OpenError, Operation, POLL, Reject, STALE, SealError, Settings,
-    Stage, Told,
+    Error, FILE, Keeper, MasterKey, MasterPlace, OpenError, Operation, POLL, Reject, STALE, SealError,
+    Settings, Stage, Told,
 };
 use std::path::Path;
 use std::sync::Arc;
@@ -126,7 +126,10 @@ async fn another_server_name_is_refused_where_there_may_be_others() {
     let kept = shelf.bytes();
     let refused = Keeper::start(shelf.clone(), place.clone(), settings("shop")).await.unwrap_err();
     let text = refused.to_string();
-    assert!(text.contains("\"billing\"") && text.contains("\"shop\"") && text.contains("keys rename"), "{text}");
+    assert!(
+        text.contains("\"billing\"") && text.contains("\"shop\"") && text.contains("keys rename"),
+        "{text}"
+    );
     assert_eq!(shelf.bytes(), kept);
     // Renamed on purpose: the ones that run are told, and stop sealing before others refuse what they seal.
     let running = start(&shelf, &place).await.unwrap();
@@ -155,7 +158,8 @@ async fn damage_is_found_told_and_left_alone() {
         match start(&shelf, &place).await {
             Ok(same) => assert!(agree(&keeper, &same).await, "byte {at}"),
             Err(
-                e @ (Error::Damaged(_) | Error::WrongMaster { .. } | Error::Newer(_) | Error::Audience { .. }),
+                e
+                @ (Error::Damaged(_) | Error::WrongMaster { .. } | Error::Newer(_) | Error::Audience { .. }),
             ) => {
                 assert!(e.is_configuration(), "{e}");
             }
@@ -163,7 +167,8 @@ async fn damage_is_found_told_and_left_alone() {
         }
         assert_eq!(shelf.bytes(), bad, "byte {at}: it was written over");
     }
-    for bad in [vec![], b"null".to_vec(), b"{\"form\":1}".to_vec(), vec![b' '; 1 << 20], good[..100].to_vec()] {
+    for bad in [vec![], b"null".to_vec(), b"{\"form\":1}".to_vec(), vec![b' '; 1 << 20], good[..100].to_vec()]
+    {
         shelf.put(bad);
         let e = start(&shelf, &place).await.unwrap_err();
         assert!(matches!(e, Error::Damaged(_)) && e.to_string().contains("was left as it is"), "{e}");
@@ -336,4 +341,21 @@ async fn a_lost_acknowledgement_makes_no_second_ring() {
     shelf.lose.store(true, SeqCst);
     assert!(alter(&shelf, &place, Operation::Rotate).await.is_err());
     assert_eq!(seal::look(&*shelf, &place).await.unwrap().keys.len(), 2);
+}
+
+/// On a ledger's own shelf.
+#[tokio::test]
+async fn a_ledger_keeps_a_ring() {
+    use ledger::store::Attention;
+    let env: Arc<dyn ledger::Env> = Arc::new(ledger::SystemEnv);
+    let store = Arc::new(ledger::memory::MemoryStore::new(env, ledger::Time(1000), Attention::default()));
+    let (shelf, place) = (Arc::new(seal::OnLedger(store)), given());
+    let start = || Keeper::start(shelf.clone(), place.clone(), settings("billing"));
+    let (a, b) = tokio::join!(start(), start());
+    let (a, b) = (a.unwrap(), b.unwrap());
+    assert!(agree(&a, &b).await && agree(&b, &a).await);
+    let told = seal::alter(&*shelf, &place, &settings("billing"), &Operation::Rotate).await.unwrap();
+    assert_eq!(told.keys.len(), 2);
+    assert_eq!(seal::look(&*shelf, &place).await.unwrap().keys.len(), 2);
+    assert!(agree(&start().await.unwrap(), &a).await);
 }

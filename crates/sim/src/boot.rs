@@ -2,15 +2,18 @@
 
 use crate::coverage::Listener;
 use crate::lab::{Lab, Lease};
+use crate::pg::{Replica, SimBus, heed};
 use crate::plan::{BASE, Blow};
 use crate::rng::Rng;
 use crate::store::SimStore;
 use crate::tool::Tools;
 use crate::world::{Home, OUTSIDE, SimEnv, lock};
+use ledger::bus::{Alone, Bus};
 use ledger::memory::MemoryStore;
-use ledger::store::Attention;
+use ledger::store::{Attention, Store};
 use ledger::words::{Epoch, Millis, OperationId};
 use ledger::{Env, Execution, Ledger, Settings, Verdict};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 
 /// One boot of a replica.
@@ -30,8 +33,8 @@ pub(crate) struct Fleet {
 impl Fleet {
     pub fn new(lab: Arc<Lab>) -> Arc<Fleet> {
         let fleet = Arc::new(Fleet { lab: lab.clone(), boots: Mutex::default() });
-        for _ in 0..lab.plan.replicas {
-            let boot = fleet.boot(None);
+        for number in 0..lab.plan.replicas {
+            let boot = fleet.boot(number, None);
             lock(&fleet.boots).push(boot);
         }
         fleet
@@ -42,24 +45,25 @@ impl Fleet {
         boots[replica % boots.len()].clone()
     }
 
-    fn boot(self: &Arc<Self>, after: Option<Home>) -> Boot {
+    fn boot(self: &Arc<Self>, number: usize, after: Option<Home>) -> Boot {
         let lab = &self.lab;
         let home = lab.world.new_home();
-        let epoch = {
-            let mut s = lab.state();
-            if lab.plan.replicas == 1 {
-                // One process holds the lock: whoever had it is dead.
-                s.leases.iter_mut().for_each(|l| l.ended = true);
-            }
-            s.leases.push(Lease { beat: lab.time(), ended: false, lapsed: None });
-            Epoch(s.leases.len() as u64)
-        };
-        lab.say(format_args!("epoch {} boots{}", epoch.0, if after.is_some() { " again" } else { "" }));
         let seed = lab.plan.seed;
-        let stream = |n: u64| Rng::new(seed, 1000 + epoch.0 * 10 + n);
+        let boots = lab.boots.fetch_add(1, Relaxed) + 1;
+        let stream = |n: u64| Rng::new(seed, 1000 + boots * 10 + n);
         let env: Arc<SimEnv> = SimEnv::new(lab.world.clone(), home, stream(0));
         let aside = MemoryStore::new(env.clone(), BASE, Attention::default());
-        let store = SimStore::new(lab.clone(), epoch, home, stream(1), aside);
+        let (store, bus): (Arc<dyn Store>, Arc<dyn Bus>) = if lab.is_postgres() {
+            let bus = SimBus::new(lab.clone(), home);
+            let replica = Replica::new(lab.clone(), home, number, stream(1), aside, bus.clone());
+            replica.start();
+            (replica, bus)
+        } else {
+            let epoch = self.lease(number);
+            (SimStore::new(lab.clone(), epoch, home, stream(1), aside), Arc::new(Alone::default()))
+        };
+        let epoch = store.epoch();
+        lab.say(format_args!("epoch {} boots{}", epoch.0, if after.is_some() { " again" } else { "" }));
         let settings = Settings {
             poll: Millis(400),
             sweep: Millis(200),
@@ -68,10 +72,16 @@ impl Fleet {
             ready_grace: lab.plan.grace,
             max_rest: Millis(3000),
         };
-        let ledger = Ledger::new(store, env.clone(), settings, Arc::new(Listener(lab.clone())));
-        ledger.set_runner(Arc::new(Tools { lab: lab.clone(), rng: Mutex::new(stream(2)) }));
-        let (fleet, heart) = (self.clone(), lab.clone());
-        env.spawn(Box::pin(async move { fleet.beat(heart, epoch, home).await }));
+        let hears = Arc::new(Listener { lab: lab.clone(), home });
+        let ledger = Ledger::with_bus(store.clone(), bus, env.clone(), settings, hears);
+        ledger.set_runner(Arc::new(Tools { lab: lab.clone(), store, rng: Mutex::new(stream(2)) }));
+        if lab.is_postgres() {
+            let hearing = heed(lab.clone(), home, ledger.clone());
+            env.spawn(Box::pin(hearing));
+        } else {
+            let (fleet, heart) = (self.clone(), lab.clone());
+            env.spawn(Box::pin(async move { fleet.beat(heart, epoch, home).await }));
+        }
         let (behind, world) = (ledger.clone(), lab.world.clone());
         env.spawn(Box::pin(async move {
             while behind.recover_orphans().await.is_err() {
@@ -81,6 +91,19 @@ impl Fleet {
         let tending = ledger.clone();
         env.spawn(Box::pin(async move { tending.tend().await }));
         Boot { home, ledger }
+    }
+
+    /// A boot's epoch, where a lease is all that a store knows.
+    fn lease(&self, replica: usize) -> Epoch {
+        let lab = &self.lab;
+        let mut s = lab.state();
+        if lab.plan.replicas == 1 {
+            // One process holds the lock: whoever had it is dead.
+            let now = lab.world.now();
+            s.leases.iter_mut().for_each(|l| l.ended = Some(now));
+        }
+        s.leases.push(Lease { beat: lab.time(), ended: None, lapsed: None, replica, until: 0 });
+        Epoch(s.leases.len() as u64)
     }
 
     /// Renews the lease. A replica that finds its own lapsed ends, where that is the rule.
@@ -122,14 +145,22 @@ impl Fleet {
             OUTSIDE,
             Box::pin(async move {
                 fleet.lab.world.sleep(down).await;
-                fleet.succeed(home);
+                fleet.succeed(home).await;
             }),
         );
     }
 
-    fn succeed(self: &Arc<Self>, home: Home) {
-        let Some(n) = lock(&self.boots).iter().position(|b| b.home == home) else { return };
-        let boot = self.boot(Some(home));
+    async fn succeed(self: &Arc<Self>, home: Home) {
+        let find = || lock(&self.boots).iter().position(|b| b.home == home);
+        let Some(n) = find() else { return };
+        // Nobody begins without the database.
+        while self.lab.state().reached_at(n) > self.lab.world.now() {
+            self.lab.world.sleep(50).await;
+        }
+        if find().is_none() {
+            return;
+        }
+        let boot = self.boot(n, Some(home));
         lock(&self.boots)[n] = boot;
     }
 
@@ -140,7 +171,7 @@ impl Fleet {
             let dead: Vec<Home> =
                 lock(&self.boots).iter().map(|b| b.home).filter(|h| self.lab.world.is_dead(*h)).collect();
             for home in dead {
-                self.succeed(home);
+                self.succeed(home).await;
             }
         }
     }
@@ -160,18 +191,27 @@ impl Fleet {
                     lab.state().coverage.fault("paused");
                     let home = self.get(replica).home;
                     lab.world.pause(home);
-                    let world = lab.world.clone();
+                    let (world, after) = (lab.world.clone(), lab.clone());
                     lab.world.spawn(
                         OUTSIDE,
                         Box::pin(async move {
                             world.sleep(length).await;
+                            after.state().trouble(home, world.now());
                             world.wake(home);
                         }),
                     );
                 }
                 Blow::Step => {
                     lab.state().coverage.fault("wall clock set");
-                    lab.set_clock(0);
+                    if lab.is_postgres() {
+                        lab.state().server.clock -= 20_000;
+                    } else {
+                        lab.set_clock(0);
+                    }
+                }
+                Blow::Jump { by } if lab.is_postgres() => {
+                    lab.state().coverage.fault("clock set ahead");
+                    lab.state().server.clock += by;
                 }
                 Blow::Jump { by } => {
                     lab.state().coverage.fault("clock set ahead");
@@ -183,6 +223,14 @@ impl Fleet {
                     }
                 }
                 Blow::Operator { replica, dice } => self.operate(replica, dice),
+                Blow::Cut { replica, length } => {
+                    lab.state().coverage.fault("network cut");
+                    lab.state().cut(&lab, replica, length);
+                }
+                Blow::Restart { down } => {
+                    lab.state().coverage.fault("database restarted");
+                    lab.state().restart(&lab, down);
+                }
             }
         }
         lab.world.sleep(lab.plan.calm_at - lab.world.now()).await;

@@ -4,6 +4,7 @@ use crate::boot::Fleet;
 use crate::lab::Lab;
 use crate::plan::{CallerPlan, KeyMode, Wish};
 use crate::rng::Rng;
+use crate::world::Home;
 use ledger::keys::{CallerKey, Carrier};
 use ledger::{
     Answer, BlobKind, Call, CallError, Creation, DeliveryState, Execution, JoinedBy, Key, Kind, Millis,
@@ -28,6 +29,9 @@ enum Reply {
 
 /// Tries after which a caller that meets no fault must have its answer.
 const MOST_TRIES: u32 = 80;
+
+/// How long a replica that is told of a result may take to read it and to answer, in virtual milliseconds.
+const PROMPT: i64 = 150;
 
 pub(crate) struct Caller {
     pub fleet: Arc<Fleet>,
@@ -80,7 +84,7 @@ impl Caller {
                 self.pry(wish, arguments as usize).await;
             }
             let reply = self.call(wish, arguments as usize, key.clone()).await;
-            let pause = self.rng.range(1, 700);
+            let pause = self.rng.range(1, if wish.hasty && !lab.is_calm() { 60 } else { 700 });
             match reply {
                 Reply::Result { op, bytes, nonce } => {
                     if altered {
@@ -185,7 +189,8 @@ impl Caller {
             lease_of_caller: Millis(0),
         };
         let leaves = lab.hits(&mut self.rng, wish.leaves);
-        let patience = if leaves { self.rng.range(0, 2500) } else { 20_000 };
+        let soon = if wish.hasty { 120 } else { 2500 };
+        let patience = if leaves { self.rng.range(0, soon) } else { 20_000 };
         let swallowed = lab.hits(&mut self.rng, lab.plan.rates.swallowed);
         lab.say(format_args!(
             "caller {} calls {} {arguments} with {:?} at home {}",
@@ -196,7 +201,8 @@ impl Caller {
         ));
         let (tx, rx) = oneshot::channel();
         let (stay, gone) = oneshot::channel::<()>();
-        let handler = Handler { fleet: self.fleet.clone(), tool: wish.tool, arguments, call, swallowed };
+        let (fleet, home) = (self.fleet.clone(), boot.home);
+        let handler = Handler { fleet, home, tool: wish.tool, arguments, call, swallowed };
         lab.world.spawn(boot.home, Box::pin(async move { handler.serve(boot.ledger, gone, tx).await }));
         let reply = tokio::select! {
             biased;
@@ -245,6 +251,7 @@ fn given(key: Option<String>) -> Option<(String, Carrier)> {
 /// The replica's side of a call, as a gateway would be.
 struct Handler {
     fleet: Arc<Fleet>,
+    home: Home,
     tool: usize,
     arguments: usize,
     call: Call,
@@ -267,7 +274,7 @@ impl Handler {
             arguments: (!tool.planned).then(|| b"{}".to_vec()),
             asks: Vec::new(),
         };
-        let began = lab.time();
+        let (began, called) = (lab.time(), lab.world.now());
         let create = move || Ok::<_, std::convert::Infallible>(creation.clone());
         let left = async {
             let _ = (&mut gone).await;
@@ -276,6 +283,7 @@ impl Handler {
         match ledger.or_error(&self.call, answer) {
             Answer::Result { operation, result, joined_by, .. } => {
                 self.check_result(&operation, &result, joined_by, began);
+                self.check_prompt(&operation, joined_by, called);
                 let nonce = ledger.ack_nonce(&self.call.scope.principal, operation.id);
                 let reply = Reply::Result { op: operation.id, bytes: result.to_vec(), nonce };
                 let there = if self.swallowed {
@@ -292,7 +300,11 @@ impl Handler {
                 let _ = tx.send(Reply::Error(e));
             }
             // Said as errors.
-            Answer::Gone | Answer::Running { .. } | Answer::Confirm { .. } | Answer::Input { .. } => {}
+            Answer::Gone
+            | Answer::Running { .. }
+            | Answer::Confirm { .. }
+            | Answer::Input { .. }
+            | Answer::Reserve { .. } => {}
         }
     }
 
@@ -332,6 +344,20 @@ impl Handler {
                 let what = format!("one key was answered with {first} and with {}", op.id);
                 lab.fail(s, "one_operation", what);
             }
+        }
+    }
+
+    /// Whoever waits for a result that came to be at another replica has it as soon as this one can know of it. (A call
+    /// that waits for its twin waits for more.)
+    fn check_prompt(&self, op: &Operation, by: Option<JoinedBy>, called: i64) {
+        let lab = &self.fleet.lab;
+        let mut s = lab.state();
+        let Some(heard) = s.heard.get(&(self.home, op.id)) else { return };
+        let slow = s.troubled.get(&self.home).copied().unwrap_or(0);
+        let late = lab.world.now() - called.max(*heard).max(slow);
+        if late > PROMPT && by != Some(JoinedBy::Fingerprint) {
+            let what = format!("a caller of {} got its result {late} ms after that was heard of", op.id);
+            lab.fail(&mut s, "prompt", what);
         }
     }
 

@@ -4,7 +4,9 @@ use crate::coverage::Coverage;
 use crate::lab::Violation;
 use crate::plan::Plan;
 use crate::run::run;
+use crate::semantics::Semantics;
 use ledger::planted::{self, Plant};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
@@ -13,6 +15,8 @@ use std::sync::{Mutex, PoisonError};
 pub struct Finding {
     /// The seed.
     pub seed: u64,
+    /// What it ran on.
+    pub semantics: Semantics,
     /// What it breaks.
     pub violation: Violation,
 }
@@ -28,6 +32,8 @@ pub struct Report {
     pub findings: Vec<Finding>,
     /// What was met.
     pub coverage: Coverage,
+    /// How many were run, and how many broke a rule, on what.
+    pub stores: BTreeMap<Semantics, (u64, u64)>,
 }
 
 /// What is run.
@@ -39,6 +45,8 @@ pub struct Campaign {
     pub seed: u64,
     /// How many threads.
     pub threads: usize,
+    /// What all of them run on; else each draws it.
+    pub semantics: Option<Semantics>,
     /// A guard that is taken out, for those schedules only.
     pub plant: Option<Plant>,
     /// End at the first violation.
@@ -76,13 +84,17 @@ impl Campaign {
                             break;
                         }
                         let seed = self.seed.wrapping_add(n);
-                        let outcome = run(&Plan::draw(seed), false);
+                        let plan = Plan::draw(seed, self.semantics);
+                        let outcome = run(&plan, false);
                         mine.schedules += 1;
+                        let on = mine.stores.entry(plan.semantics).or_default();
+                        on.0 += 1;
+                        on.1 += u64::from(outcome.violation.is_some());
                         mine.coverage.add(&outcome.coverage);
                         if let Some(violation) = outcome.violation {
                             mine.violations += 1;
                             if mine.findings.len() < KEPT {
-                                mine.findings.push(Finding { seed, violation });
+                                mine.findings.push(Finding { seed, semantics: plan.semantics, violation });
                             }
                             if self.until_first {
                                 stop.store(true, Relaxed);
@@ -94,6 +106,10 @@ impl Campaign {
                     total.violations += mine.violations;
                     total.findings.extend(mine.findings);
                     total.coverage.add(&mine.coverage);
+                    for (semantics, (ran, broke)) in mine.stores {
+                        let on = total.stores.entry(semantics).or_default();
+                        *on = (on.0 + ran, on.1 + broke);
+                    }
                 });
             }
         });

@@ -1,6 +1,6 @@
 //! What a run went through: a check that never met a state proves nothing about it.
 
-use ledger::{Note, Observer};
+use ledger::{Execution, Note, Observer};
 use std::collections::BTreeMap;
 
 /// Counts of what was met, by kind.
@@ -53,11 +53,23 @@ impl Coverage {
 }
 
 /// Hears what a ledger tells.
-pub(crate) struct Listener(pub std::sync::Arc<crate::lab::Lab>);
+pub(crate) struct Listener {
+    pub lab: std::sync::Arc<crate::lab::Lab>,
+    pub home: crate::world::Home,
+}
 
 impl Observer for Listener {
     fn note(&self, note: Note<'_>) {
-        let mut state = self.0.state();
+        let mut guard = self.lab.state();
+        let state = &mut *guard;
+        if let Note::Transition { from, to } = &note
+            && self.lab.is_postgres()
+            && *from != to.execution.word()
+            && to.execution != Execution::Running
+        {
+            // Somebody may wait for it at another replica.
+            state.untold.insert((self.home, to.id));
+        }
         let c = &mut state.coverage;
         match note {
             Note::Opened(op) => *c.transitions.entry(("-", op.execution.word())).or_default() += 1,

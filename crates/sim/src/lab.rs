@@ -2,15 +2,17 @@
 
 use crate::coverage::Coverage;
 use crate::plan::{BASE, Plan};
+use crate::pg::Server;
 use crate::provider::Provider;
 use crate::rng::Rng;
-use crate::world::{World, lock};
+use crate::semantics::Semantics;
+use crate::world::{Home, World, lock};
 use ledger::canonical::{self, Fingerprint};
 use ledger::store::Tombstone;
 use ledger::words::{Epoch, KeyHash, OperationId, SlotHash, Time};
 use ledger::{BlobKind, Execution, Operation};
-use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// A broken invariant.
@@ -29,14 +31,29 @@ pub(crate) struct Record {
     pub stamp: u64,
     /// When it was last history for a call without a key, before a write changed that.
     pub was_history: Option<Time>,
+    /// It was left behind by a boot that ended: from then on it wants attention.
+    pub due: Option<Time>,
+    /// Which epoch looks after it, until when in virtual time.
+    pub held: Option<(Epoch, i64)>,
 }
 
+impl Record {
+    pub fn new(op: Operation) -> Record {
+        Record { op, stamp: 0, was_history: None, due: None, held: None }
+    }
+}
+
+/// A boot of a replica, as the database knows it.
 pub(crate) struct Lease {
     pub beat: Time,
-    /// Known to be dead: an exclusive lock passed on.
-    pub ended: bool,
+    /// Since when it is over for good, in virtual time: an exclusive lock passed on, or others ended it.
+    pub ended: Option<i64>,
     /// When its lease was last found lapsed.
     pub lapsed: Option<Time>,
+    /// Which replica it is.
+    pub replica: usize,
+    /// When its lease ends, by the clock of the database's machine.
+    pub until: i64,
 }
 
 /// What really became of an effect, apart from what anybody was told.
@@ -56,18 +73,27 @@ pub(crate) struct Fact {
 
 #[derive(Default)]
 pub(crate) struct State {
+    pub server: Server,
     pub records: BTreeMap<OperationId, Record>,
     pub blobs: BTreeMap<(OperationId, BlobKind), Vec<u8>>,
     pub keys: HashMap<KeyHash, OperationId>,
     pub slots: HashMap<SlotHash, OperationId>,
     pub graves: BTreeMap<OperationId, (Tombstone, Option<KeyHash>)>,
     pub leases: Vec<Lease>,
+    /// A boot is dead when it was ended, and not before: no lease lapses by itself.
+    pub ends_for_good: bool,
     pub facts: BTreeMap<(OperationId, String), Fact>,
     pub providers: Vec<Provider>,
     /// Which operation a task created last.
     pub created_by: HashMap<usize, OperationId>,
     /// The operation behind each key of a caller that was answered with a result.
     pub answered: HashMap<KeyHash, OperationId>,
+    /// When each process could first know of a result that is there.
+    pub heard: HashMap<(Home, OperationId), i64>,
+    /// Changes that a process has made and not told the others.
+    pub untold: BTreeSet<(Home, OperationId)>,
+    /// When each process was last slow through no fault of the ledger.
+    pub troubled: HashMap<Home, i64>,
     pub coverage: Coverage,
     pub violation: Option<Violation>,
 }
@@ -83,9 +109,13 @@ pub(crate) struct Lab {
     step: AtomicI64,
     calm: AtomicBool,
     pub callers_left: AtomicI64,
+    /// Boots so far.
+    pub boots: AtomicU64,
 }
 
 const NO_STEP: i64 = i64::MIN;
+/// The most that a replica's clock is behind the database's.
+pub(crate) const LAG: i64 = 8;
 
 impl Lab {
     pub fn new(world: Arc<World>, plan: Arc<Plan>) -> Arc<Lab> {
@@ -95,13 +125,19 @@ impl Lab {
         let callers = plan.callers.len() as i64;
         Arc::new(Lab {
             world,
-            plan,
             fingerprints,
-            state: Mutex::new(State { providers, ..State::default() }),
+            state: Mutex::new(State {
+                providers,
+                ends_for_good: plan.semantics != Semantics::Shared,
+                server: Server::new(BASE, plan.replicas),
+                ..State::default()
+            }),
             offset: AtomicI64::new(BASE.0),
             step: AtomicI64::new(NO_STEP),
             calm: AtomicBool::new(false),
             callers_left: AtomicI64::new(callers),
+            boots: AtomicU64::new(0),
+            plan,
         })
     }
 
@@ -114,15 +150,30 @@ impl Lab {
         Time(self.world.now() + self.offset.load(Relaxed))
     }
 
+    /// Since when intents can't be trusted to be as young as they look.
     pub fn clock_step(&self) -> Option<Time> {
         let t = self.step.load(Relaxed);
         (t != NO_STEP).then_some(Time(t))
+    }
+
+    /// Somebody noticed that a clock was set.
+    pub fn stepped(&self, at: Time) {
+        self.step.fetch_max(at.0, Relaxed);
     }
 
     /// The store's clock was set ahead by so much (or, with 0, its wall clock was set and it does not follow).
     pub fn set_clock(&self, by: i64) {
         self.offset.fetch_add(by, Relaxed);
         self.step.store(self.time().0, Relaxed);
+    }
+
+    pub fn is_postgres(&self) -> bool {
+        self.plan.semantics == Semantics::Postgres
+    }
+
+    /// The most that the clocks of two replicas differ.
+    pub fn lag(&self) -> i64 {
+        if self.is_postgres() { LAG } else { 0 }
     }
 
     pub fn is_calm(&self) -> bool {
@@ -174,16 +225,30 @@ impl Lab {
 }
 
 impl State {
+    pub fn lease(&self, epoch: Epoch) -> Option<&Lease> {
+        (epoch.0 as usize).checked_sub(1).and_then(|n| self.leases.get(n))
+    }
+
+    /// Whether that boot was ended for good.
+    pub fn is_over(&self, epoch: Epoch) -> bool {
+        self.lease(epoch).is_none_or(|l| l.ended.is_some())
+    }
+
     pub fn is_live(&self, epoch: Epoch, now: Time, lease: i64) -> bool {
-        let lease_of = (epoch.0 as usize).checked_sub(1).and_then(|n| self.leases.get(n));
-        lease_of.is_some_and(|l| !l.ended && now.since(l.beat).0 <= lease)
+        let in_time = |l: &Lease| self.ends_for_good || now.since(l.beat).0 <= lease;
+        self.lease(epoch).is_some_and(|l| l.ended.is_none() && in_time(l))
     }
 
     /// Whether the replica of that boot was thought dead lately: a decision from then may be written now.
     pub fn was_dead(&self, epoch: Epoch, now: Time, lease: i64) -> bool {
-        let lapsed =
-            (epoch.0 as usize).checked_sub(1).and_then(|n| self.leases.get(n)).and_then(|l| l.lapsed);
+        let lapsed = self.lease(epoch).and_then(|l| l.lapsed);
         !self.is_live(epoch, now, lease) || lapsed.is_some_and(|t| now.since(t).0 <= 10_000)
+    }
+
+    /// That process was slow through no fault of the ledger.
+    pub fn trouble(&mut self, home: Home, at: i64) {
+        let t = self.troubled.entry(home).or_default();
+        *t = at.max(*t);
     }
 
     pub fn fact(&mut self, op: OperationId, effect: &str) -> &mut Fact {

@@ -15,10 +15,13 @@ pub mod control;
 mod coverage;
 mod lab;
 mod model;
+mod pg;
 mod plan;
 mod provider;
+mod reads;
 mod rng;
 mod run;
+mod semantics;
 pub mod shrink;
 mod store;
 #[cfg(test)]
@@ -30,9 +33,10 @@ mod world;
 pub use coverage::Coverage;
 pub use lab::Violation;
 pub use run::Outcome;
+pub use semantics::Semantics;
 
-/// Runs the schedule of a seed; `recording`: with a trace for people.
+/// Runs the schedule of a seed, on `semantics` or on what the seed draws; `recording`: with a trace for people.
 #[must_use]
-pub fn simulate(seed: u64, recording: bool) -> Outcome {
-    run::run(&plan::Plan::draw(seed), recording)
+pub fn simulate(seed: u64, semantics: Option<Semantics>, recording: bool) -> Outcome {
+    run::run(&plan::Plan::draw(seed, semantics), recording)
 }

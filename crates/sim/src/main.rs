@@ -2,6 +2,7 @@
 
 use anyhow::{Result, bail};
 use clap::Parser;
+use counterfoil_sim::Semantics;
 use counterfoil_sim::campaign::{Campaign, Report, hush};
 use counterfoil_sim::shrink::shrink;
 use ledger::planted::Plant;
@@ -22,6 +23,9 @@ struct Args {
     /// Figures as one JSON object on the last line
     #[arg(long)]
     json: bool,
+    /// What the replicas share: `sqlite`, `postgres` or `shared`; by default each schedule draws it
+    #[arg(long, value_name = "NAME", value_parser = store)]
+    store: Option<Semantics>,
     /// Take out one guard after another: each must be missed
     #[arg(long)]
     planted: bool,
@@ -40,6 +44,10 @@ struct Args {
     /// Threads; by default one for each core
     #[arg(long)]
     threads: Option<usize>,
+}
+
+fn store(word: &str) -> Result<Semantics, String> {
+    Semantics::of(word).ok_or_else(|| format!("there are {}", Semantics::ALL.map(Semantics::word).join(", ")))
 }
 
 fn main() -> ExitCode {
@@ -70,12 +78,13 @@ fn run(args: &Args) -> Result<bool> {
     if let Some(seed) = args.replay {
         let plant = if args.only.is_some() { plants(args)?.first().copied() } else { None };
         ledger::planted::on_this_thread(plant);
-        return Ok(replay(seed, args.trace));
+        return Ok(replay(seed, args.store, args.trace));
     }
     let campaign = Campaign {
         schedules: args.schedules,
         seed: args.seed,
         threads: threads(args),
+        semantics: args.store,
         plant: None,
         until_first: false,
     };
@@ -88,44 +97,83 @@ fn run(args: &Args) -> Result<bool> {
         report.schedules as f64 / seconds,
         report.violations
     );
-    tell(&report);
+    for (semantics, (ran, broke)) in &report.stores {
+        println!("  {}: {ran} schedules, {broke} violations", semantics.word());
+    }
+    tell(&report, args.store);
     let mut good = report.violations == 0;
-    let (mut caught, mut total) = (0, 0);
+    let mut planted = Vec::new();
     if args.planted {
         for plant in plants(args)? {
-            total += 1;
-            let found =
-                Campaign { schedules: args.each, plant: Some(plant), until_first: true, ..campaign.clone() };
-            let found = found.run();
-            match found.findings.first() {
-                Some(f) => {
-                    caught += 1;
-                    println!(
-                        "caught: {plant:?} by `{}` after {} schedules (seed {})",
-                        f.violation.rule, found.schedules, f.seed
-                    );
-                }
-                None => println!("MISSED: {plant:?} in {} schedules", found.schedules),
-            }
+            planted.push((plant, look_for(args, &campaign, plant)));
         }
-        good &= caught == total;
+        good &= planted.iter().all(|(_, found)| is_caught(found));
     }
     if !args.json {
         return Ok(good);
     }
+    let stores: serde_json::Map<_, _> = report
+        .stores
+        .iter()
+        .map(|(s, (ran, broke))| (s.word().to_owned(), json!({ "schedules": ran, "violations": broke })))
+        .collect();
+    let caught: serde_json::Map<_, _> = planted
+        .iter()
+        .map(|(plant, found)| {
+            let by = found.iter().map(|(s, rule)| (s.word().to_owned(), json!(rule)));
+            (format!("{plant:?}"), by.collect::<serde_json::Map<_, _>>().into())
+        })
+        .collect();
     let mut line = json!({
         "schedules": report.schedules,
         "violations": report.violations,
-        "planted_caught": caught,
-        "planted_total": total,
+        "planted_caught": planted.iter().filter(|(_, found)| is_caught(found)).count(),
+        "planted_total": planted.len(),
         "seed": args.seed,
         "seconds": (seconds * 10.0).round() / 10.0,
+        "stores": stores,
+        "planted": caught,
     });
     if let Value::Object(object) = &mut line {
         object.insert("coverage".into(), coverage(&report));
     }
     println!("{line}");
     Ok(good)
+}
+
+/// On what a guard was looked for, and the rule that missed it there.
+type Caught = Vec<(Semantics, Option<&'static str>)>;
+
+fn is_caught(found: &Caught) -> bool {
+    !found.is_empty() && found.iter().all(|(_, rule)| rule.is_some())
+}
+
+/// Takes a guard out wherever there is something for it to guard.
+fn look_for(args: &Args, campaign: &Campaign, plant: Plant) -> Caught {
+    let mut caught = Vec::new();
+    for semantics in Semantics::ALL {
+        if !semantics.has(plant) || args.store.is_some_and(|s| s != semantics) {
+            continue;
+        }
+        let of = Campaign {
+            schedules: args.each,
+            semantics: Some(semantics),
+            plant: Some(plant),
+            until_first: true,
+            ..campaign.clone()
+        };
+        let found = of.run();
+        let on = semantics.word();
+        match found.findings.first() {
+            Some(f) => println!(
+                "caught: {plant:?} on {on} by `{}` after {} schedules (seed {})",
+                f.violation.rule, found.schedules, f.seed
+            ),
+            None => println!("MISSED: {plant:?} on {on} in {} schedules", found.schedules),
+        }
+        caught.push((semantics, found.findings.first().map(|f| f.violation.rule)));
+    }
+    caught
 }
 
 fn counts(of: &BTreeMap<&'static str, u64>) -> Value {
@@ -148,22 +196,30 @@ fn coverage(report: &Report) -> Value {
     })
 }
 
-fn tell(report: &Report) {
+fn tell(report: &Report, semantics: Option<Semantics>) {
     for f in &report.findings {
-        println!("seed {}: {} at {} ms: {}", f.seed, f.violation.rule, f.violation.at, f.violation.what);
+        println!(
+            "seed {} on {}: {} at {} ms: {}",
+            f.seed,
+            f.semantics.word(),
+            f.violation.rule,
+            f.violation.at,
+            f.violation.what
+        );
     }
     if let Some(f) = report.findings.first() {
-        println!("the first one, made small (again: --replay {} --trace):", f.seed);
-        replay(f.seed, false);
+        let on = semantics.map_or_else(String::new, |s| format!(" --store {}", s.word()));
+        println!("the first one, made small (again: --replay {}{on} --trace):", f.seed);
+        replay(f.seed, semantics, false);
     }
 }
 
 /// Whether the schedule breaks nothing.
-fn replay(seed: u64, trace: bool) -> bool {
-    let Some(small) = shrink(seed, 400) else {
+fn replay(seed: u64, semantics: Option<Semantics>, trace: bool) -> bool {
+    let Some(small) = shrink(seed, semantics, 400) else {
         println!("the schedule of seed {seed} breaks nothing");
         if trace {
-            counterfoil_sim::simulate(seed, true).trace.iter().for_each(|l| println!("{l}"));
+            counterfoil_sim::simulate(seed, semantics, true).trace.iter().for_each(|l| println!("{l}"));
         }
         return true;
     };

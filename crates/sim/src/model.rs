@@ -2,8 +2,8 @@
 //! [`State::apply`], which has it checked.
 
 use crate::lab::{Lab, Record, State};
-use ledger::store::{Committed, SlotWrite, Tombstone, Write, key_hash_of, slot_hash_of};
-use ledger::words::{Epoch, Time};
+use ledger::store::{Committed, SlotWrite, Write, key_hash_of, slot_hash_of};
+use ledger::words::Epoch;
 use ledger::{Blob, BlobKind, Operation, OperationId};
 
 /// Who writes.
@@ -51,7 +51,7 @@ impl State {
         }
         self.slots.insert(s, op.id);
         self.add(lab, op.id, blobs);
-        self.records.insert(op.id, Record { op: op.clone(), stamp: 0, was_history: None });
+        self.records.insert(op.id, Record::new(op.clone()));
         self.created_by.insert(who.task, op.id);
         Committed::Done
     }
@@ -66,6 +66,7 @@ impl State {
         }
         let before = std::mem::replace(&mut r.op, op.clone());
         r.stamp = stamp;
+        (r.due, r.held) = (None, None);
         let now = lab.time();
         if crate::check::is_history(&before, now, op.policy.guard_window) {
             r.was_history = Some(now);
@@ -87,28 +88,5 @@ impl State {
 
     pub fn fail_with(&mut self, lab: &Lab, rule: &'static str, what: String) {
         lab.fail(self, rule, what);
-    }
-
-    pub fn prune(&mut self, now: Time, tombstones_for: ledger::Millis, limit: usize) -> usize {
-        let gone: Vec<OperationId> = self
-            .records
-            .values()
-            .filter(|r| r.op.expires_at().is_some_and(|t| t < now))
-            .map(|r| r.op.id)
-            .take(limit)
-            .collect();
-        for id in &gone {
-            let Some(r) = self.records.remove(id) else { continue };
-            self.blobs.retain(|(of, _), _| of != id);
-            let key = key_hash_of(&r.op);
-            if let Some(k) = key {
-                self.keys.remove(&k);
-            }
-            let outcome = r.op.execution.word().into();
-            let grave = Tombstone { id: *id, fingerprint: r.op.fingerprint, outcome, at: now };
-            self.graves.insert(*id, (grave, key));
-        }
-        self.graves.retain(|_, (t, _)| t.at.plus(tombstones_for) > now);
-        gone.len()
     }
 }

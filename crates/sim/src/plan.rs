@@ -1,6 +1,7 @@
 //! What a schedule is made of: drawn from its seed, and cut down when a failing one is shrunk.
 
 use crate::rng::Rng;
+use crate::semantics::Semantics;
 use ledger::words::{Millis, Time};
 use ledger::{OperationPolicy, Recovery, Strategy, Unkeyed};
 
@@ -62,6 +63,8 @@ pub(crate) struct Wish {
     /// In 1000, per retry: other arguments under the same key.
     pub alters: u32,
     pub starts_at: i64,
+    /// It leaves soon and is soon back.
+    pub hasty: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -84,6 +87,10 @@ pub(crate) enum Blow {
     Jump { by: i64 },
     /// An operator does something to some operation.
     Operator { replica: usize, dice: u64 },
+    /// The network between a replica and the database is cut for a while.
+    Cut { replica: usize, length: i64 },
+    /// The database stops at once and is back after a while.
+    Restart { down: i64 },
 }
 
 /// In 1000, per occasion.
@@ -107,11 +114,15 @@ pub(crate) struct Rates {
     pub look_fails: u32,
     pub swallowed: u32,
     pub withheld: u32,
+    pub bell_late: u32,
+    pub bell_twice: u32,
+    pub bell_lost: u32,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub seed: u64,
+    pub semantics: Semantics,
     pub replicas: usize,
     pub tools: Vec<ToolPlan>,
     pub callers: Vec<CallerPlan>,
@@ -123,6 +134,8 @@ pub(crate) struct Plan {
     pub heartbeat: i64,
     /// A replica whose lease lapsed may write nothing more and boots again; else it goes on under its old epoch.
     pub lapse_ends: bool,
+    /// A boot ends the one before it of the same replica, as the database knows it.
+    pub named: bool,
     pub grace: Millis,
 }
 
@@ -140,14 +153,20 @@ const STRATEGIES: [Strategy; 10] = [
 ];
 
 impl Plan {
-    pub fn draw(seed: u64) -> Plan {
+    /// The schedule of a seed, on `semantics` or on what the seed draws.
+    pub fn draw(seed: u64, semantics: Option<Semantics>) -> Plan {
+        let semantics = semantics.unwrap_or_else(|| Semantics::draw(seed));
         let mut r = Rng::new(seed, 2);
         let tools: Vec<ToolPlan> = (0..r.range(1, 2) as usize).map(|n| tool(&mut r, n)).collect();
         let calm_at = r.range(4000, 15_000);
-        let callers = (0..r.range(1, 5) as usize).map(|n| caller(&mut r, n, tools.len())).collect();
-        let replicas = r.range(1, 3) as usize;
+        let mut callers: Vec<CallerPlan> = (0..r.range(1, 5) as usize).map(|n| caller(&mut r, n, tools.len())).collect();
+        let mut replicas = match (semantics, r.range(1, 3)) {
+            (Semantics::Sqlite, _) => 1,
+            // Most schedules are about several.
+            (_, n) => (n as usize).max(r.range(1, 3) as usize),
+        };
         let mut blows: Vec<(i64, Blow)> =
-            (0..r.range(0, 6)).map(|_| (r.range(50, calm_at), blow(&mut r, replicas))).collect();
+            (0..r.range(0, 6)).map(|_| (r.range(50, calm_at), blow(&mut r, replicas, semantics))).collect();
         blows.sort_by_key(|b| b.0);
         // Each kind of fault is absent in many schedules, so that their combinations differ.
         // Some schedules are stormy: faults meet faults.
@@ -172,14 +191,22 @@ impl Plan {
             look_fails: some(250),
             swallowed: some(200),
             withheld: some(60),
+            bell_late: some(300),
+            bell_twice: some(300),
+            bell_lost: some(150),
         };
         if r.mille(120) {
             // Every other acknowledgement is lost, while sends come to little: each answer must count once.
             (rates.store_uncertain, rates.store_unavailable) = (450, 0);
             (rates.answer_lost, rates.busy, rates.not_sent) = (400, 500, 300);
         }
+        if semantics == Semantics::Postgres && r.mille(60) {
+            crowd(&mut r, &mut callers, &mut rates);
+            replicas = replicas.max(2);
+        }
         Plan {
             seed,
+            semantics,
             replicas,
             tools,
             callers,
@@ -188,10 +215,22 @@ impl Plan {
             calm_at,
             lease: r.pick(&[1500, 3000]),
             heartbeat: 500,
-            lapse_ends: r.mille(500),
+            lapse_ends: semantics == Semantics::Shared && r.mille(500),
+            named: r.mille(500),
             grace: Millis(r.pick(&[2000, 5000])),
         }
     }
+}
+
+/// Everybody wants the same, comes and goes, and joins what is there, while sends come to little and acknowledgements of
+/// the database are lost: between a write and its repetition others write.
+fn crowd(r: &mut Rng, callers: &mut [CallerPlan], rates: &mut Rates) {
+    for w in callers.iter_mut().flat_map(|c| &mut c.wishes) {
+        (w.tool, w.arguments, w.key, w.key_number) = (0, 0, KeyMode::Program, 0);
+        (w.leaves, w.hasty, w.starts_at) = (900, true, r.range(0, 800));
+    }
+    (rates.store_uncertain, rates.store_unavailable) = (450, 0);
+    (rates.answer_lost, rates.busy, rates.not_sent) = (400, 500, 300);
 }
 
 fn tool(r: &mut Rng, number: usize) -> ToolPlan {
@@ -256,13 +295,21 @@ fn caller(r: &mut Rng, number: usize, tools: usize) -> CallerPlan {
             pries: if r.mille(150) { 400 } else { 0 },
             alters: if r.mille(150) { 300 } else { 0 },
             starts_at: r.range(0, 3000),
+            hasty: false,
         })
         .collect();
     CallerPlan { number, principal: if r.mille(850) { "ann" } else { "bob" }, wishes }
 }
 
-fn blow(r: &mut Rng, replicas: usize) -> Blow {
+fn blow(r: &mut Rng, replicas: usize, semantics: Semantics) -> Blow {
     let replica = r.index(replicas);
+    if semantics == Semantics::Postgres && r.mille(300) {
+        return if r.mille(700) {
+            Blow::Cut { replica, length: r.pick(&[50, 600, 2500, 7000]) }
+        } else {
+            Blow::Restart { down: r.pick(&[20, 500, 2500]) }
+        };
+    }
     match r.below(10) {
         0..=3 => Blow::Kill { replica, down: r.pick(&[20, 300, 2500]) },
         4..=6 => Blow::Pause { replica, length: r.pick(&[300, 1200, 4000, 9000]) },

@@ -157,7 +157,7 @@ impl Lab {
             && !e.has_receipt
             // What provably never left may still be sent.
             && q.replay
-            && now > intended + h.0 + 1
+            && now > intended + h.0 + 1 + self.lag()
         {
             let what = format!("`{}` of {} was repeated past its horizon", q.effect, q.op);
             self.fail(s, "horizon", what);

@@ -41,6 +41,7 @@ pub(crate) fn run(plan: &Plan, recording: bool) -> Outcome {
     if ran.is_err() {
         lab.fail(&mut lab.state(), "panic", "the ledger panicked".into());
     }
+    check_told(&lab);
     let (violation, coverage) = {
         let mut s = lab.state();
         (s.violation.take(), std::mem::take(&mut s.coverage))
@@ -99,6 +100,18 @@ fn drive(lab: &Arc<Lab>) {
     let end = world.run(until + 200_000, MOST_STEPS, || told.load(Relaxed) && !lab.is_busy());
     if end != End::Done {
         unsettled(lab, end);
+    }
+}
+
+/// What a replica changed, the others were told.
+fn check_told(lab: &Arc<Lab>) {
+    let mut s = lab.state();
+    let untold = s.untold.iter().find(|(home, _)| !lab.world.is_dead(*home)).copied();
+    if let Some((home, id)) = untold
+        && s.violation.is_none()
+    {
+        let what = format!("home {home} moved {id} on, and did not say so");
+        lab.fail(&mut s, "bell", what);
     }
 }
 

@@ -3,6 +3,7 @@
 
 use crate::plan::{Plan, Rates};
 use crate::run::{Outcome, run};
+use crate::semantics::Semantics;
 
 /// A failing schedule made small.
 pub struct Small {
@@ -16,8 +17,8 @@ pub struct Small {
 
 /// The schedule of `seed` made small; `None` if it breaks nothing. At most `most` runs are made.
 #[must_use]
-pub fn shrink(seed: u64, most: usize) -> Option<Small> {
-    let mut plan = Plan::draw(seed);
+pub fn shrink(seed: u64, semantics: Option<Semantics>, most: usize) -> Option<Small> {
+    let mut plan = Plan::draw(seed, semantics);
     let rule = run(&plan, false).violation?.rule;
     let mut runs = 1;
     loop {
@@ -74,7 +75,7 @@ fn candidates(plan: &Plan) -> Vec<Plan> {
     if plan.replicas > 1 {
         all.push(with(plan, |p| p.replicas -= 1));
     }
-    let rates: [fn(&mut Rates) -> &mut u32; 18] = [
+    let rates: [fn(&mut Rates) -> &mut u32; 21] = [
         |r| &mut r.store_slow,
         |r| &mut r.store_unavailable,
         |r| &mut r.store_uncertain,
@@ -93,6 +94,9 @@ fn candidates(plan: &Plan) -> Vec<Plan> {
         |r| &mut r.look_fails,
         |r| &mut r.swallowed,
         |r| &mut r.withheld,
+        |r| &mut r.bell_late,
+        |r| &mut r.bell_twice,
+        |r| &mut r.bell_lost,
     ];
     for rate in rates {
         if *rate(&mut plan.rates.clone()) > 0 {

@@ -130,9 +130,6 @@ impl SimStore {
         Ok(())
     }
 
-    fn attention(&self, op: &Operation) -> Option<Time> {
-        op.attention(self.lab.plan.grace, Millis::secs(30))
-    }
 }
 
 #[async_trait]
@@ -223,24 +220,15 @@ impl Store for SimStore {
 
     async fn by_id(&self, id: OperationId) -> Result<Option<Found>, StoreError> {
         self.reading().await?;
-        let s = self.lab.state();
-        Ok(match s.records.get(&id) {
-            Some(r) => Some(Found::Operation(Box::new(r.op.clone()))),
-            None => s.graves.get(&id).map(|(t, _)| Found::Tombstone(t.clone())),
-        })
+        Ok(self.lab.state().by_id(id))
     }
     async fn by_key(&self, key: &KeyHash) -> Result<Option<Found>, StoreError> {
         self.reading().await?;
-        let s = self.lab.state();
-        if let Some(r) = s.keys.get(key).and_then(|id| s.records.get(id)) {
-            return Ok(Some(Found::Operation(Box::new(r.op.clone()))));
-        }
-        Ok(s.graves.values().find(|g| g.1 == Some(*key)).map(|g| Found::Tombstone(g.0.clone())))
+        Ok(self.lab.state().by_key(key))
     }
     async fn by_slot(&self, slot: &SlotHash) -> Result<Option<Operation>, StoreError> {
         self.reading().await?;
-        let s = self.lab.state();
-        Ok(s.slots.get(slot).and_then(|id| s.records.get(id)).map(|r| r.op.clone()))
+        Ok(self.lab.state().by_slot(slot))
     }
     async fn blob(&self, id: OperationId, kind: BlobKind) -> Result<Option<Vec<u8>>, StoreError> {
         self.reading().await?;
@@ -248,46 +236,29 @@ impl Store for SimStore {
     }
     async fn due(&self, now: Time, limit: usize) -> Result<Vec<Operation>, StoreError> {
         self.reading().await?;
-        let s = self.lab.state();
-        let mut due: Vec<(Time, &Operation)> = s
-            .records
-            .values()
-            .filter_map(|r| self.attention(&r.op).filter(|t| *t <= now).map(|t| (t, &r.op)))
-            .collect();
-        due.sort_by_key(|(t, op)| (*t, op.id));
-        Ok(due.into_iter().take(limit).map(|(_, op)| op.clone()).collect())
+        Ok(self.lab.state().due(&self.lab, now, limit, false, None))
+    }
+    async fn due_at_rest(&self, now: Time, limit: usize) -> Result<Vec<Operation>, StoreError> {
+        self.reading().await?;
+        Ok(self.lab.state().due(&self.lab, now, limit, true, None))
     }
     async fn orphans(&self, after: Option<OperationId>, limit: usize) -> Result<Vec<Operation>, StoreError> {
         self.reading().await?;
         let (now, lease) = (self.lab.time(), self.lab.plan.lease);
         let s = self.lab.state();
-        let dead = |e: Epoch| !s.is_live(e, now, lease);
-        Ok(s.records
-            .values()
-            .map(|r| &r.op)
-            .filter(|op| after.is_none_or(|a| op.id > a) && self.attention(op).is_some())
-            .filter(|op| (op.owner != Epoch(0) && dead(op.owner)) || dead(op.caller.epoch))
-            .take(limit)
-            .cloned()
-            .collect())
+        Ok(s.orphans(&self.lab, after, limit, |e| !s.is_live(e, now, lease)))
     }
     async fn next_attention(&self) -> Result<Option<Time>, StoreError> {
         self.reading().await?;
-        Ok(self.lab.state().records.values().filter_map(|r| self.attention(&r.op)).min())
+        Ok(self.lab.state().next_attention(&self.lab))
     }
     async fn list(&self, q: &Query) -> Result<Vec<Operation>, StoreError> {
         self.reading().await?;
-        let s = self.lab.state();
-        Ok(s.records.values().rev().map(|r| &r.op).filter(|op| q.takes(op)).take(q.limit).cloned().collect())
+        Ok(self.lab.state().list(q))
     }
     async fn counts(&self) -> Result<Counts, StoreError> {
         self.reading().await?;
-        let mut c = Counts::default();
-        for r in self.lab.state().records.values() {
-            *c.execution.entry(r.op.execution.word().into()).or_default() += 1;
-            *c.delivery.entry(r.op.delivery.state.word().into()).or_default() += 1;
-        }
-        Ok(c)
+        Ok(self.lab.state().counts())
     }
     async fn prune(&self, now: Time, tombstones_for: Millis, limit: usize) -> Result<usize, StoreError> {
         self.reading().await?;

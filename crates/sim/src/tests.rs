@@ -3,6 +3,7 @@
 
 use crate::plan::{Blow, CallerPlan, KeyMode, Plan, Rates, ToolPlan, Wish};
 use crate::run::{Outcome, run};
+use crate::semantics::Semantics;
 use ledger::words::Millis;
 use ledger::{OperationPolicy, Recovery, Strategy, Unkeyed};
 
@@ -44,9 +45,11 @@ fn plan(strategy: Strategy) -> Plan {
         pries: 0,
         alters: 0,
         starts_at: 0,
+        hasty: false,
     };
     Plan {
         seed: 7,
+        semantics: Semantics::Shared,
         replicas: 1,
         tools: vec![tool],
         callers: vec![CallerPlan { number: 0, principal: "ann", wishes: vec![wish] }],
@@ -56,6 +59,7 @@ fn plan(strategy: Strategy) -> Plan {
         lease: 1500,
         heartbeat: 500,
         lapse_ends: false,
+        named: true,
         grace: Millis(2000),
     }
 }
@@ -206,4 +210,74 @@ fn callers_that_leave_come_back_and_are_answered() {
     let o = clean(&p);
     answered(&o);
     assert_eq!(happenings(&o), 1, "a retry without a key makes no second effect");
+}
+
+fn postgres(replicas: usize) -> Plan {
+    Plan { semantics: Semantics::Postgres, replicas, calm_at: 9000, ..plan(Strategy::Key) }
+}
+
+#[test]
+fn faults_of_a_database_server() {
+    crate::campaign::hush();
+    let with = |change: fn(&mut Rates)| {
+        let mut p = postgres(1);
+        change(&mut p.rates);
+        let o = clean(&p);
+        answered(&o);
+        assert_eq!(happenings(&o), 1);
+        o.coverage.faults
+    };
+    assert!(with(|_| {}).is_empty());
+    assert!(with(|r| r.store_unavailable = 700)["write refused"] > 0);
+    assert!(with(|r| r.store_duplicate = 700)["write repeated"] > 0);
+    let uncertain = with(|r| r.store_uncertain = 700);
+    for word in ["acknowledgement lost", "write lost", "write late"] {
+        assert!(uncertain.contains_key(word), "{uncertain:?}");
+    }
+    let dead = with(|r| r.store_kill = 700);
+    assert!(dead.keys().any(|k| k.starts_with("died")));
+    with(|r| r.store_slow = 1000);
+    let mut p = postgres(1);
+    p.rates.slow = 1000;
+    p.blows = vec![(30, Blow::Restart { down: 500 }), (40, Blow::Cut { replica: 0, length: 600 })];
+    let o = clean(&p);
+    answered(&o);
+    assert_eq!((o.coverage.faults["database restarted"], o.coverage.faults["network cut"]), (1, 1));
+}
+
+#[test]
+fn a_replica_that_was_ended_goes_on_under_another_epoch() {
+    for blow in [Blow::Pause { replica: 0, length: 6000 }, Blow::Cut { replica: 0, length: 6000 }] {
+        let mut p = postgres(2);
+        p.rates.answer_lost = 1000;
+        p.blows = vec![(5, blow.clone())];
+        let o = clean(&p);
+        answered(&o);
+        assert_eq!(happenings(&o), 1);
+        let faults = &o.coverage.faults;
+        assert!(faults["lapsed replica ended"] > 0, "{faults:?}");
+        assert!(faults["went on under a new epoch"] > 0, "{faults:?}");
+        assert!(!faults.contains_key("killed"), "the process lives on");
+    }
+}
+
+#[test]
+fn who_waits_at_another_replica_hears_of_a_result() {
+    let mut heard = 0;
+    for seed in 0..20 {
+        let mut p = postgres(3);
+        p.seed = seed;
+        p.rates.slow = 1000;
+        let mut other = p.callers[0].clone();
+        other.number = 1;
+        other.wishes[0].starts_at = 20;
+        p.callers.push(other);
+        for (late, lost) in [(0, 0), (1000, 0), (0, 1000)] {
+            (p.rates.bell_late, p.rates.bell_lost) = (late, lost);
+            let o = clean(&p);
+            assert_eq!(happenings(&o), 1);
+            heard += usize::from(o.coverage.faults.contains_key("gap heard"));
+        }
+    }
+    assert!(heard > 0, "a listener that was cut off says so");
 }

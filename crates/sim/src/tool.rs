@@ -7,6 +7,7 @@ use crate::rng::Rng;
 use crate::world::lock;
 use async_trait::async_trait;
 use futures_util::future::join;
+use ledger::store::Store;
 use ledger::{
     Attempt, EffectKey, EffectState, Executor, Intent, Looked, Millis, Operation, OperationId, Performed,
     RunError, Runner, Sent, Stopped, ToolResult,
@@ -31,12 +32,14 @@ pub(crate) fn intent(tool: &ToolPlan, arguments: usize, effect: usize, other: bo
 /// Runs tools on one boot.
 pub(crate) struct Tools {
     pub lab: Arc<Lab>,
+    pub store: Arc<dyn Store>,
     pub rng: Mutex<Rng>,
 }
 
 /// One attempt's way to the provider.
 struct Line<'a> {
     lab: &'a Arc<Lab>,
+    store: &'a dyn Store,
     rng: &'a Mutex<Rng>,
     tool: usize,
     op: OperationId,
@@ -93,6 +96,7 @@ impl Runner for Tools {
         let tool = &plan.tools[number];
         let line = Line {
             lab: &self.lab,
+            store: &*self.store,
             rng: &self.rng,
             tool: number,
             op: op.id,
@@ -171,8 +175,10 @@ impl Line<'_> {
             Some(("intent_first", "with other bytes than recorded"))
         } else if mine && (e.is_settled() || e.unresolved == 0) {
             Some(("intent_first", "although no send of it is begun"))
-        } else if mine && now.plus(timeout) > e.send_deadline {
+        } else if mine && now.plus(timeout) > e.send_deadline.plus(Millis(self.lab.lag())) {
             Some(("intent_first", "past its durable deadline"))
+        } else if self.lab.is_postgres() && self.store.epoch() != self.owner {
+            Some(("old_epoch", "for an epoch that its replica has left behind"))
         } else {
             None
         };

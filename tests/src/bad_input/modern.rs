@@ -6,6 +6,8 @@ const NO_META: &str = "Invalid params: params._meta with io.modelcontextprotocol
 const NO_REVISION: &str = "Invalid params: _meta needs io.modelcontextprotocol/protocolVersion as a string (this server speaks 2026-07-28; 2025-11-25, 2025-06-18, 2025-03-26 (by initialize)). Nothing ran.";
 const NO_CAPABILITIES: &str = "Invalid params: _meta needs io.modelcontextprotocol/clientCapabilities as an object (this server speaks 2026-07-28; 2025-11-25, 2025-06-18, 2025-03-26 (by initialize)). Nothing ran.";
 const MISMATCH: &str = "header mismatch";
+const BAD_RESPONSES: &str =
+    "Invalid params: params.inputResponses must be an object of objects. Nothing ran.";
 const UNSUPPORTED: &str = "Unsupported protocol version. Nothing ran; served: 2026-07-28; 2025-11-25, 2025-06-18, 2025-03-26 (by initialize).";
 
 /// The rows.
@@ -63,6 +65,15 @@ pub(super) const ROWS: &[Row] = &[
     rpc("a mirrored header without its argument", "a mirrored header without its argument", tool(MIRRORED, r#"{"amount":1}"#).add(&[("Mcp-Param-Payment", "x")]), 400, -32020, "Header mismatch: mcp-param-payment is sent, but argument 'payment' has no value. Nothing ran."),
     rpc("a mirrored argument that differs", "a mirrored argument differs", tool(MIRRORED, GOOD).add(&[("Mcp-Param-Payment", "pay_demo_other")]), 400, -32020, "Header mismatch: mcp-param-payment does not match argument 'payment'. Nothing ran."),
     rpc("a mirrored header sent twice", "a header is sent twice", tool(MIRRORED, GOOD).add(&[("Mcp-Param-Payment", "pay_demo_never"), ("Mcp-Param-Payment", "pay_demo_never")]), 400, -32020, "Header mismatch: mcp-param-payment is sent more than once. Nothing ran."),
+    rpc("answers that are null", "wrong shape of `inputResponses`", with(GOOD, r#""inputResponses":null,"#), 400, -32602, BAD_RESPONSES),
+    rpc("answers as an array", "wrong shape of `inputResponses`", ask("resources/read", r#""uri":"a:b","inputResponses":[],"#), 400, -32602, BAD_RESPONSES),
+    rpc("an answer that is no object", "wrong shape of `inputResponses`", ask("prompts/get", r#""name":"x","inputResponses":{"a":"accept"},"#), 400, -32602, BAD_RESPONSES),
+    rpc("65 answers", "too many `inputResponses`", with(GOOD, r#""inputResponses":$ANSWERS,"#), 400, -32602, "Invalid params: params.inputResponses has more than 64 members. Nothing ran."),
+    rpc("a state that is null", "wrong type of `requestState`", with(GOOD, r#""requestState":null,"#), 400, -32602, "Invalid params: params.requestState must be a string. Nothing ran."),
+    rpc("a state as an object", "wrong type of `requestState`", with(GOOD, r#""requestState":{},"#), 400, -32602, "Invalid params: params.requestState must be a string. Nothing ran."),
+    rpc("a task without its id", "no task id", ask("tasks/get", ""), 400, -32602, "Invalid params: params.taskId must be a string. Nothing ran."),
+    rpc("a task's id as a number", "no task id", ask("tasks/cancel", r#""taskId":1,"#), 400, -32602, "Invalid params: params.taskId must be a string. Nothing ran."),
+    rpc("a task's id that differs from its header", MISMATCH, ask("tasks/update", r#""taskId":"task_a","inputResponses":{},"#).add(&[("Mcp-Name", "task_b")]), 400, -32020, "Header mismatch: mcp-name header value 'task_b' does not match body value 'task_a'. Nothing ran."),
     rpc("a cursor of nobody", "a foreign cursor", ask("tools/list", r#""cursor":"x","#), 200, -32602, FOREIGN_CURSOR),
     rpc("a cursor after a tool that is gone", "a stale cursor", ask("tools/list", r#""cursor":"YzEKdG9vbHMKZ29uZQ","#), 200, -32602, "Invalid params: this cursor is of a list that has changed; list again without a cursor."),
     rpc("cursor as a number", "wrong type of `cursor`", ask("tools/list", r#""cursor":1,"#), 400, -32602, "Invalid params: cursor must be a string. Nothing ran."),

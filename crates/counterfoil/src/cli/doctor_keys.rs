@@ -81,7 +81,10 @@ mod tests {
             lines[0],
             "ok keys: k-active seals since then (1 standby, 1 retiring), under the master key mk-a | -"
         );
-        assert!(lines[1].starts_with("error keys: the key ring belongs to the server name \"billing\""), "{lines:?}");
+        assert!(
+            lines[1].starts_with("error keys: the key ring belongs to the server name \"billing\""),
+            "{lines:?}"
+        );
         assert!(lines[2].starts_with("warning keys: 2 master keys open"), "{lines:?}");
         assert_eq!(lines[3], lines[0]);
         assert!(lines[4].starts_with("ok keys: no key ring yet"), "{lines:?}");

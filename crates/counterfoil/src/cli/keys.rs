@@ -107,7 +107,13 @@ fn show(answer: &Value, out: &Out) {
     let text = |v: &Value| v.as_str().unwrap_or("-").to_owned();
     let keys = answer["keys"].as_array().map(Vec::as_slice).unwrap_or_default();
     let row = |k: &Value| {
-        vec![text(&k["id"]), text(&k["stage"]), text(&k["madeAt"]), text(&k["sealsFrom"]), text(&k["opensUntil"])]
+        vec![
+            text(&k["id"]),
+            text(&k["stage"]),
+            text(&k["madeAt"]),
+            text(&k["sealsFrom"]),
+            text(&k["opensUntil"]),
+        ]
     };
     let rows: Vec<Vec<String>> = keys.iter().map(row).collect();
     out.table(&["KEY", "STAGE", "MADE", "SEALS FROM", "OPENS UNTIL"], &rows);

@@ -33,13 +33,14 @@ pub(super) fn read(section: &Reader<'_>, environment: &Environment, base: &Path)
         _ => Err(format!("{text:?} is unknown; the key ring is kept in the \"ledger\"")),
     });
     let ttl = section.parsed("state_ttl", |t| values::duration(t, Millis::secs(30), seal::LONGEST_LIFETIME));
-    let master = section.secret("master").and_then(|(text, at)| match self::master(&text, &at, environment, base) {
-        Ok(key) => Some(key),
-        Err(why) => {
-            section.faults.add(&at, format!("master: {why}"));
-            None
-        }
-    });
+    let master =
+        section.secret("master").and_then(|(text, at)| match self::master(&text, &at, environment, base) {
+            Ok(key) => Some(key),
+            Err(why) => {
+                section.faults.add(&at, format!("master: {why}"));
+                None
+            }
+        });
     section.finish();
     SealConfig { master, state_ttl: ttl.map_or(STATE_TTL, |(t, _)| t) }
 }

@@ -268,6 +268,7 @@ impl Tool {
         methods: &Methods,
     ) -> (ToolSpec, ToolSettings, Body) {
         let spec = ToolSpec {
+            mode: None,
             canonical: self.id.as_str().into(),
             name: provider::wire_name(&self.id),
             title: self.title.clone(),

@@ -351,6 +351,13 @@ fn settings(config: &Config, own: Option<&ToolConfig>, chosen: &Chosen) -> ToolS
             d.inline_limit.as_ref(),
             base.wait,
         ),
+        inline_limit: first(
+            own.and_then(|t| t.inline_limit.as_ref()),
+            chosen.wait.as_ref(),
+            d.inline_limit.as_ref(),
+            base.inline_limit,
+        ),
+        mode: base.mode,
         policy,
     }
 }

@@ -177,7 +177,13 @@ impl Ring {
             }
             "rename" => Operation::Rename(self.settings.audience.clone()),
             "reset" => Operation::Reset,
-            _ => return Err(refused(StatusCode::NOT_FOUND, "unknown", "there is no such change of the key ring")),
+            _ => {
+                return Err(refused(
+                    StatusCode::NOT_FOUND,
+                    "unknown",
+                    "there is no such change of the key ring",
+                ));
+            }
         })
     }
 
@@ -201,7 +207,11 @@ impl Ring {
     }
 }
 
-async fn change(State(ring): State<Arc<Ring>>, Path(change): Path<String>, Json(asked): Json<Asked>) -> Answer {
+async fn change(
+    State(ring): State<Arc<Ring>>,
+    Path(change): Path<String>,
+    Json(asked): Json<Asked>,
+) -> Answer {
     if let Some(lacks) = &ring.lacks {
         return refused(StatusCode::BAD_REQUEST, "configuration", lacks);
     }

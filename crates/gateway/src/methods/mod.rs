@@ -5,6 +5,7 @@ mod complete;
 mod prompts;
 mod resources;
 mod session;
+pub(crate) mod tasks;
 
 pub(crate) use complete::complete;
 pub(crate) use prompts::get;

@@ -154,7 +154,7 @@ pub async fn handle_expiry(made: Made) {
     assert_eq!(change(s, vec![update(1, "alice", 1, 1900)]).await, Committed::HandleMoved);
     assert_eq!(change(s, vec![destroy(1, "alice", None, 1900)]).await, Committed::HandleMoved);
     // However often it is used, it lives no longer than it may.
-    for ms in (1800..=9900).step_by(900) {
+    for ms in (1800_i64..=9900).step_by(900) {
         assert_eq!(change(s, vec![update(1, "alice", ((ms - 900) / 900).cast_unsigned(), ms)]).await, Committed::Done);
     }
     assert!(find(s, 1, "alice", 9999).await.is_some());

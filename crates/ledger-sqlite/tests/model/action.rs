@@ -258,7 +258,7 @@ pub const EVENTS: u8 = 44;
 
 /// The `n`-th event for this record, and its name.
 pub fn event(n: u8, of: u8, zombie: bool, op: &Operation, epoch: Epoch, now: Time) -> (&'static str, Event) {
-    let fence = Fence { attempt: op.attempt - u32::from(zombie), epoch: op.owner };
+    let fence = Fence { attempt: op.attempt.saturating_sub(u32::from(zombie)), epoch: op.owner };
     let effect = usize::from(of) % (op.effects.len().max(1) + usize::from(of > 250));
     let receive = |outcome| Event::Receive { fence, effect, outcome };
     let looked = |answer| Event::Looked { fence, effect, asked_at: now, answer };

@@ -1,6 +1,7 @@
 //! Which operation does a call belong to, and what is it answered: the look-up order of the contract.
 
 use super::live::{News, Watch};
+use super::refuse::key_required;
 use super::run::Given;
 use super::{Answer, ApplyError, Call, CallError, Creation, JoinedBy, Kind, Ledger, Note, Progress};
 use crate::decide::{self, Event, Opening, Refusal};
@@ -91,6 +92,9 @@ impl Ledger {
                     };
                     return Ok(answer.unwrap_or_else(|e| error(self.unreadable(call, id, &e))));
                 }
+                Place::New { key: None, .. } if call.unkeyed == Unkeyed::Reserve => {
+                    return Ok(Answer::Reserve { key: self.mint(call) });
+                }
                 Place::New { key, slot } => {
                     let creation = create()?;
                     match self.create(call, creation, key, slot).await {
@@ -118,14 +122,10 @@ impl Ledger {
             return match call.unkeyed {
                 Unkeyed::Reject => Ok(Place::Error(Box::new(CallError {
                     new_key: Some(self.mint(call)),
-                    ..CallError::plain(
-                        Kind::KeyRequired,
-                        "This tool needs an idempotency key, so nothing ran.",
-                        "Call again with a key of your own that stays the same for every repetition of this call, or with `newKey`.",
-                    )
+                    ..key_required()
                 }))),
                 Unkeyed::New => Ok(Place::New { key: None, slot: SlotWrite::Set }),
-                Unkeyed::Guard => self.place_by_slot(call, None).await,
+                Unkeyed::Guard | Unkeyed::Reserve => self.place_by_slot(call, None).await,
             };
         };
         match keys::kind(secret, &call.scope, &call.fingerprint, &k.key) {
@@ -144,7 +144,7 @@ impl Ledger {
                     // A model may have invented it for its retry: its twin is looked for first.
                     None if kind == KeyKind::Own
                         && k.carrier == Carrier::Argument
-                        && call.unkeyed == Unkeyed::Guard =>
+                        && matches!(call.unkeyed, Unkeyed::Guard | Unkeyed::Reserve) =>
                     {
                         self.place_by_slot(call, Some(k.key.clone())).await
                     }
@@ -320,7 +320,7 @@ impl Ledger {
             return Ok(error(self.answer_conflict(call, &op)));
         }
         self.observer.note(Note::Joined(by, &op));
-        let watch = self.live.watch(op.id, true);
+        let mut watch = self.live.watch(op.id, true);
         match &op.execution {
             Execution::Completed => return self.stored(op, Some(by)).await,
             Execution::Cancelled { explicit } => return Ok(error(self.cancelled(call, &op, *explicit))),
@@ -334,7 +334,11 @@ impl Ledger {
             | Execution::Running => {}
         }
         match self.take_part(&op).await {
-            Ok(next) => self.wait(call, next, watch, Some(by), until, gone, progress).await,
+            Ok(next) => {
+                // Its own write rang too.
+                watch.seen += 1;
+                self.wait(call, next, watch, Some(by), until, gone, progress).await
+            }
             Err(ApplyError::Store(e)) => Err(e),
             Err(ApplyError::Refused(Refusal::CantAsk)) => Ok(error(self.in_doubt(call, &op))),
             // It moved on meanwhile, or recovery is about to end it: wait for it as it is now.
@@ -429,7 +433,8 @@ impl Ledger {
         // However much progress is told meanwhile.
         let mut next_look = self.store.now().plus(self.settings.poll);
         loop {
-            // Not marked as seen: what rings between a read and the wait for a ring is not lost.
+            // Not marked as seen: what rings between a read and the wait for a ring is not lost, from the moment on that
+            // the watch began.
             let news: News = watch.news.borrow().clone();
             if let Some((done, result)) = news.outcome {
                 self.outbox.handed(done.id, self.store.now());
@@ -486,9 +491,10 @@ impl Ledger {
             // changes no record.
             let read = {
                 let now = watch.news.borrow();
-                now.outcome.is_none() && (paused || now.rings != news.rings)
+                now.outcome.is_none() && (paused || now.rings != watch.seen)
             };
             if read {
+                watch.seen = watch.news.borrow().rings;
                 next_look = self.store.now().plus(self.settings.poll);
                 match self.read(op.id).await? {
                     Some(now) => op = now,

@@ -374,7 +374,7 @@ impl Attempt {
         let at = ledger.moment();
         let timeout = effect.recovery.send_timeout.min(recorded.send_deadline.min(op.deadline).since(at.now));
         let too_late = replay && !matches!(step::next(effect, at), Step::Send { .. });
-        let lapsed = ledger.store.epoch() != fence.epoch;
+        let lapsed = ledger.store.epoch() != fence.epoch && !planted!(SendUnderOldEpoch);
         failpoint!("send.late");
         let outcome = if timeout <= Millis(0) || too_late || lapsed {
             Sent::NotSent { why: "no time was left for it".into() }

@@ -65,8 +65,8 @@ pub(crate) struct Watch {
     id: OperationId,
     caller: bool,
     pub news: watch::Receiver<News>,
-    /// The rings that were reported.
-    seen: u64,
+    /// The rings of which its holder knows.
+    pub seen: u64,
 }
 
 impl Drop for Watch {

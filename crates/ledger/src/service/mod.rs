@@ -36,6 +36,7 @@ use crate::env::Env;
 use crate::input::Ask;
 use crate::keys::CallerKey;
 use crate::operation::{Operation, OperationPolicy, Unkeyed};
+use crate::planted;
 use crate::store::{Found, Store, StoreError};
 use crate::words::{Millis, OperationId, Scope};
 use crate::{Fingerprint, keys};
@@ -254,6 +255,11 @@ pub enum Answer {
         /// How this call came to it; absent for the call that opened it.
         joined_by: Option<JoinedBy>,
     },
+    /// Nothing was written: call again with this key ([`Unkeyed::Reserve`]). It is good for these arguments in this scope.
+    Reserve {
+        /// A new key.
+        key: String,
+    },
     /// Only a person can tell whether its effect happened: ask, and [`Ledger::decide`]; or say
     /// [`Ledger::in_doubt_error`].
     Confirm {
@@ -471,12 +477,16 @@ impl Ledger {
 
     /// Another replica changed this record: who waits for it here reads it again.
     pub fn heard(&self, id: OperationId) {
-        self.live.ring(id);
+        if !planted!(BellNotHeard) {
+            self.live.ring(id);
+        }
     }
 
     /// Changes of other replicas may have been missed: everybody who waits here reads again.
     pub fn missed(&self) {
-        self.live.ring_all();
+        if !planted!(GapNotHeard) {
+            self.live.ring_all();
+        }
     }
 
     /// How many attempts are running in this process.

@@ -7,6 +7,14 @@ use crate::operation::{DeliveryState, Execution, Operation};
 use crate::store::StoreError;
 use crate::words::{Millis, OperationId};
 
+pub(super) fn key_required() -> CallError {
+    CallError::plain(
+        Kind::KeyRequired,
+        "This tool needs an idempotency key, so nothing ran.",
+        "Call again with a key of your own that stays the same for every repetition of this call, or with `newKey`.",
+    )
+}
+
 impl Ledger {
     pub(super) fn mint(&self, call: &Call) -> String {
         keys::mint(&self.store.identity().secret, &call.scope, &call.fingerprint, self.env.random_u128())
@@ -107,6 +115,7 @@ impl Ledger {
             Answer::Input { operation, .. } => self.unanswered_error(call, operation),
             Answer::Confirm { operation, .. } => self.in_doubt_error(call, operation),
             Answer::Running { operation, .. } => self.still_running_error(call, operation),
+            Answer::Reserve { key } => self.answered(CallError { new_key: Some(key.clone()), ..key_required() }),
             Answer::Result { .. } | Answer::Error(_) | Answer::Gone => return answer,
         };
         Answer::Error(Box::new(e))

@@ -335,6 +335,19 @@ impl Boot {
         b
     }
 
+    /// Another replica on the same records, as alive as this one.
+    pub fn beside(&self) -> Boot {
+        let env = Arc::new(TestEnv {
+            start: self.env.start,
+            seed: Mutex::new(self.env.random_u128() as u64),
+            tasks: Mutex::default(),
+        });
+        let (memory, recovery) = (self.memory.clone(), self.tool.recovery.clone());
+        let mut b = Boot::on(env, memory, self.provider.clone(), recovery, Arc::default());
+        (b.policy, b.single, b.asks) = (self.policy.clone(), self.single, self.asks.clone());
+        b
+    }
+
     /// Starts recovery.
     pub fn start(&self) {
         let l = self.ledger.clone();

@@ -84,7 +84,7 @@ pub struct Given {
 }
 
 impl Given {
-    /// Reads `inputResponses` and `requestState` of a modern request.
+    /// Reads `inputResponses` and `requestState` of a modern request; of one that was admitted they have their shape.
     ///
     /// # Errors
     /// -32602 if one is there and has another shape, `null` included.

@@ -251,7 +251,8 @@ fn kind(block: &Map<String, Value>) -> Result<&str, String> {
         "image" | "audio" => {
             text("mimeType")?;
             text("data")?;
-            if !block.get("data").and_then(Value::as_str).is_some_and(|data| STANDARD.decode(data).is_ok()) {
+            let data = block.get("data").and_then(Value::as_str).unwrap_or_default();
+            if STANDARD.decode(data).is_err() {
                 return Err("data must be Base64".into());
             }
         }
@@ -283,7 +284,7 @@ fn members(all: &Map<String, Value>) -> Result<(), String> {
         Some(value) if !ok(value) => Err(format!("{name} must be {what}")),
         _ => Ok(()),
     };
-    if !all.get("maxTokens").and_then(Value::as_u64).is_some_and(|n| n > 0) {
+    if all.get("maxTokens").and_then(Value::as_u64).unwrap_or(0) == 0 {
         return Err("maxTokens must be a whole number above 0".into());
     }
     must("_meta", Value::is_object, "an object")?;

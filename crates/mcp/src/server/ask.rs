@@ -16,6 +16,7 @@ use super::responder::{Notifier, Subscription};
 use crate::constants::method;
 use crate::json::{Raw, quote};
 use crate::message::Response;
+use crate::revision::Revision;
 
 /// Longest id of a request of ours, in bytes; an answer to a longer one is nobody's.
 pub const MAX_ASKED_ID: usize = 255;
@@ -81,6 +82,10 @@ impl std::fmt::Debug for Asked {
 impl Asked {
     fn send(channel: &Arc<Channel>, id: String, method: &str, params: Option<&Raw>) -> Result<Asked, Unsent> {
         debug_assert!((1..=MAX_ASKED_ID).contains(&id.len()), "ids of questions are bounded");
+        debug_assert!(
+            method != method::ELICITATION_CREATE || channel.revision >= Revision::V2025_06_18,
+            "the revision has elicitation"
+        );
         // The method comes first: whoever reads no further knows what it is.
         let mut message = format!(r#"{{"jsonrpc":"2.0","method":{},"id":{}"#, quote(method), quote(&id));
         if let Some(params) = params {
@@ -147,10 +152,13 @@ impl Subscription {
 
 /// The streams that legacy sessions have open at an endpoint (HTTP GET), to ask on. Cheap to clone: clones share.
 #[derive(Clone, Default)]
-pub struct SessionStreams(Arc<Mutex<HashMap<Arc<str>, Vec<Arc<Channel>>>>>);
+pub struct SessionStreams(Arc<Mutex<BySession>>);
+
+/// Nobody is kept here without an open stream; the newest comes last.
+type BySession = HashMap<Arc<str>, Vec<Arc<Channel>>>;
 
 impl SessionStreams {
-    fn all(&self) -> MutexGuard<'_, HashMap<Arc<str>, Vec<Arc<Channel>>>> {
+    fn all(&self) -> MutexGuard<'_, BySession> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

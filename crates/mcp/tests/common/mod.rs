@@ -199,7 +199,14 @@ impl Service for Moods {
                 let params = raw(
                     "{\n\"message\":\"Sure?\",\"requestedSchema\":{\"type\":\"object\",\"properties\":{}}}",
                 );
-                let asked = match responder.request("q-1".into(), method::ELICITATION_CREATE, Some(&params)) {
+                // The first revision with a legacy client's streams has no elicitation.
+                let oldest = exchange.caller.revision == mcp::Revision::V2025_03_26;
+                let asked = if oldest {
+                    responder.request("q-1".into(), method::ROOTS_LIST, None)
+                } else {
+                    responder.request("q-1".into(), method::ELICITATION_CREATE, Some(&params))
+                };
+                let asked = match asked {
                     Ok(asked) => asked,
                     Err(why) => {
                         responder.finish(RpcError::application(7003, "unsent", format!("{why:?}")));
