@@ -26,7 +26,7 @@ pub fn tool(
     executor: &Arc<HttpExecutor>,
 ) -> Result<(ToolSpec, ToolSettings, Body), ConfigError> {
     let spec = ToolSpec {
-            mode: None,
+        mode: None,
         canonical: method.canonical_id().into(),
         name: method.wire_name(),
         title: method.title().map(str::to_owned),

@@ -228,7 +228,9 @@ impl<'a> Ledgered<'a> {
         }
         let (outcome, word) = match answer {
             // Its clients expect a task, however fast it was.
-            Ok(Answer::Result { operation, .. }) if self.is_for_tasks(&operation) => self.hand_out(&operation).await,
+            Ok(Answer::Result { operation, .. }) if self.is_for_tasks(&operation) => {
+                self.hand_out(&operation).await
+            }
             Ok(Answer::Result { operation, result, replayed, joined_by }) => {
                 ledger::failpoint!("reply.before");
                 let nonce = shared.ledger.ack_nonce(&self.call.scope.principal, operation.id);
@@ -322,7 +324,11 @@ impl<'a> Ledgered<'a> {
         let operation = match answer {
             Answer::Running { operation, .. } => operation,
             // Before it is one, what is asked is asked by the call.
-            Answer::Input { operation, .. } | Answer::Confirm { operation, .. } if operation.task.is_some() => operation,
+            Answer::Input { operation, .. } | Answer::Confirm { operation, .. }
+                if operation.task.is_some() =>
+            {
+                operation
+            }
             _ => return None,
         };
         if !self.tasks || self.asked.settings.mode == Mode::Inline {

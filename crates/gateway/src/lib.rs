@@ -30,6 +30,7 @@ pub mod catalog;
 pub mod changes;
 pub mod context;
 mod feeds;
+mod followed;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;

@@ -9,6 +9,8 @@
 use crate::catalog::{Catalog, MAX_URI};
 use crate::changes::Change;
 use crate::feeds::Feed;
+use crate::followed::{self, Tasks};
+use crate::methods;
 use crate::principal::{Proof, principal_of};
 use crate::service::Shared;
 use ledger::StoreError;
@@ -29,6 +31,7 @@ use tokio::time::{Instant, Interval, interval_at};
 const TOOLS: &str = "notifications/tools/list_changed";
 const PROMPTS: &str = "notifications/prompts/list_changed";
 const RESOURCES: &str = "notifications/resources/list_changed";
+const TASKS: &str = "notifications/tasks";
 const UPDATED: &str = "notifications/resources/updated";
 
 /// The most resources that one stream follows.
@@ -132,8 +135,11 @@ impl Wanted {
         })
     }
 
-    fn acknowledged(&self) -> Raw {
+    fn acknowledged(&self, tasks: &[&str]) -> Raw {
         let mut all = Map::new();
+        if !tasks.is_empty() {
+            all.insert("taskIds".into(), json!(tasks));
+        }
         for (name, on) in [
             ("toolsListChanged", self.tools),
             ("promptsListChanged", self.prompts),
@@ -194,21 +200,39 @@ pub(crate) fn listen(
 ) -> Pin<Box<dyn Future<Output = ()> + Send>> {
     let filter =
         exchange.request.params.as_ref().and_then(|p| p.get("notifications")).and_then(|n| n.object());
-    let wanted = match filter {
-        Some(f) => Wanted::of(&f, &shared.catalog()),
+    let wanted = match &filter {
+        Some(f) => Wanted::of(f, &shared.catalog()).and_then(|w| Ok((w, followed::ids(f)?))),
         None => Err(RpcError::malformed("params.notifications must be an object")),
     };
-    let wanted = match wanted {
+    let wanted = wanted.and_then(|(wanted, tasks)| {
+        if tasks.is_empty() || methods::tasks::known(exchange) {
+            Ok((wanted, tasks))
+        } else {
+            Err(methods::tasks::required())
+        }
+    });
+    let (wanted, tasks) = match wanted {
         Ok(w) => w,
         Err(e) => {
             responder.answer(e);
             return Box::pin(std::future::ready(()));
         }
     };
+    if !tasks.is_empty() {
+        let principal = principal_of(&exchange.caller.extensions);
+        let declared = exchange.meta.client_capabilities().clone();
+        let (shared, standing) = (shared.clone(), Standing::of(&exchange.caller));
+        return Box::pin(async move {
+            match Tasks::of(&shared, principal, declared, tasks).await {
+                Ok(tasks) => with_tasks(&shared, wanted, tasks, standing, responder).await,
+                Err(e) => responder.answer(e),
+            }
+        });
+    }
     // From before the acknowledgement, so that nothing is missed behind it.
     let mut changes = shared.changes.listen();
     let info = shared.server_info.as_str();
-    let out = Out::new(responder.listen(&wanted.acknowledged(), &[(meta::SERVER_INFO, info)]));
+    let out = Out::new(responder.listen(&wanted.acknowledged(&[]), &[(meta::SERVER_INFO, info)]));
     let counted = Counted::new(&shared.metrics.listeners);
     let mut standing = Standing::of(&exchange.caller);
     Box::pin(async move {
@@ -228,6 +252,42 @@ pub(crate) fn listen(
             }
         }
     })
+}
+
+/// As [`listen`], of a stream that follows tasks too; streams without any don't carry what that takes.
+async fn with_tasks(
+    shared: &Arc<Shared>,
+    wanted: Wanted,
+    mut tasks: Tasks,
+    mut standing: Standing,
+    responder: Responder,
+) {
+    let mut changes = shared.changes.listen();
+    let info = shared.server_info.as_str();
+    let acknowledged = wanted.acknowledged(&tasks.ids());
+    let out = Out::new(responder.listen(&acknowledged, &[(meta::SERVER_INFO, info)]));
+    let _counted = Counted::new(&shared.metrics.listeners);
+    loop {
+        let open = tokio::select! {
+            () = out.stream.ended() => false,
+            () = standing.lost() => false,
+            heard = changes.recv() => match heard {
+                Ok(change) => wanted.tell(&out, &change).await,
+                Err(RecvError::Lagged(_)) => wanted.tell_all(&out).await,
+                Err(RecvError::Closed) => false,
+            },
+            news = tasks.next() => {
+                let mut open = true;
+                for task in &news {
+                    open = open && out.send(TASKS, Some(task)).await;
+                }
+                open
+            }
+        };
+        if !open {
+            return;
+        }
+    }
 }
 
 /// Serves a legacy client's stream until it ends or its session does.

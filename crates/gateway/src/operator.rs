@@ -355,9 +355,13 @@ async fn execute(s: &Arc<Shared>, entry: &Entry, asked: &Asked<'_>) -> Answered 
             object["message"] = json!(e.sentence);
             Ok(Json(json!({ "outcome": "error", "error": object })))
         }
-        Ok(Answer::Gone | Answer::Running { .. } | Answer::Confirm { .. } | Answer::Input { .. } | Answer::Reserve { .. }) => {
-            Err(Failure(StatusCode::SERVICE_UNAVAILABLE, "unavailable", "the gateway is stopping".into()))
-        }
+        Ok(
+            Answer::Gone
+            | Answer::Running { .. }
+            | Answer::Confirm { .. }
+            | Answer::Input { .. }
+            | Answer::Reserve { .. },
+        ) => Err(Failure(StatusCode::SERVICE_UNAVAILABLE, "unavailable", "the gateway is stopping".into())),
     }
 }
 

@@ -1,7 +1,7 @@
 //! How many operations a second the store makes, closed loop, beside pgbench with the bare two statements on the same
-//! server, one commit each. `throughput [callers] [seconds] [replicas]`; the server is its own, with fsync on. `WRITERS=2`: two writers a replica.
+//! server, one commit each. `throughput [callers] [seconds] [replicas]`; the server is its own, with fsync on. `WRITERS=1`: one writer a replica.
 //! `throughput pairs [callers] [seconds] [pairs]`: both in turn, openings and closings only, as in the other store's
-//! example; their ratio as JSON on the last line.
+//! example; their ratio, and what CPU an operation took of each, as JSON on the last line. `TMPDIR` is where the server's data lie.
 //! `throughput grow [operations]`: HOT share and table sizes while operations come, and go by retention.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
@@ -44,7 +44,7 @@ async fn life(s: &PgStore, n: u32, delivered: bool) {
 async fn stores(server: &TempPostgres, database: &str, replicas: usize) -> Vec<Arc<PgStore>> {
     let mut all = Vec::new();
     for _ in 0..replicas {
-        let writers = std::env::var("WRITERS").ok().and_then(|w| w.parse().ok()).unwrap_or(1);
+        let writers = std::env::var("WRITERS").ok().and_then(|w| w.parse().ok()).unwrap_or(2);
         let config = Config { writers, ..Config::new(server.url(database), "test") };
         all.push(PgStore::open(config, Arc::new(SystemEnv), Arc::new(|why| panic!("{why}"))).await.unwrap());
     }

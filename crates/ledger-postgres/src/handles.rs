@@ -8,8 +8,8 @@ use crate::{describe, is_definite};
 use ledger::handle::{Handle, HandleChange, MAX_HANDLES};
 use ledger::store::{Committed, Shelved, StoreError, shelf_bounded};
 use ledger::words::{Millis, Time};
-use tokio_postgres::error::SqlState;
 use tokio_postgres::Row;
+use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 
 /// Tries of a statement that the server refused because others were in the way.
@@ -254,7 +254,8 @@ pub(crate) async fn shelve(
 }
 
 pub(crate) async fn prune_shelf(shared: &Shared, now: Time, limit: usize) -> Result<usize, StoreError> {
-    let sql = "DELETE FROM shelf s USING (SELECT name FROM shelf WHERE until <= $1 ORDER BY until, name LIMIT $2
+    let sql =
+        "DELETE FROM shelf s USING (SELECT name FROM shelf WHERE until <= $1 ORDER BY until, name LIMIT $2
        FOR UPDATE SKIP LOCKED) g WHERE s.name = g.name RETURNING 1";
     shared.write_all(sql, &[&now.0, &count(limit)]).await.map(|rows| rows.len())
 }

@@ -221,3 +221,36 @@ fn take(q: &mut Inner) -> Batch {
     let landing = Landed { bits, jobs: jobs.len() };
     Batch { jobs, landing }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    /// Puts the writes in line, and gives what is taken of them within a moment.
+    async fn taken(q: &Arc<Queue>, numbers: std::ops::Range<u8>) -> Option<Batch> {
+        for n in numbers {
+            let q = q.clone();
+            tokio::spawn(async move { q.ask(Work::Write(Box::new(Change::of_test(n)))).await.map(drop) });
+        }
+        // All are in line before anything is taken: there is one thread.
+        tokio::task::yield_now().await;
+        tokio::time::timeout(Duration::from_millis(100), q.next()).await.ok().flatten()
+    }
+
+    #[tokio::test]
+    async fn a_second_batch_waits_for_company_or_for_the_first() {
+        let q = Arc::new(Queue::new());
+        let first = taken(&q, 0..9).await.unwrap();
+        assert_eq!(first.jobs.len(), 9, "nothing was under way: who is there is taken at once");
+        assert!(taken(&q, 10..16).await.is_none(), "six are few beside nine");
+        let second = taken(&q, 16..17).await.unwrap();
+        assert_eq!(second.jobs.len(), 7);
+        assert!(taken(&q, 20..21).await.is_none());
+        q.landed(&first.landing);
+        assert!(taken(&q, 0..0).await.is_none(), "one is few beside seven");
+        q.landed(&second.landing);
+        assert_eq!(taken(&q, 0..0).await.unwrap().jobs.len(), 1, "nothing is under way any more");
+    }
+}

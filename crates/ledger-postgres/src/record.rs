@@ -151,6 +151,25 @@ impl Change {
         Ok(Change { row, kind, blobs, by })
     }
 
+    /// An update of some record, without contents.
+    #[cfg(test)]
+    pub fn of_test(n: u8) -> Change {
+        let id = Bits([n; 16]);
+        let row = Row {
+            id,
+            code: 0,
+            version: 2,
+            owner: 0,
+            caller: 0,
+            attention: None,
+            low: None,
+            expires_at: None,
+            binary: Vec::new(),
+            record_at: 0,
+        };
+        Change { row, kind: Kind::Update { stamp: 0 }, blobs: Vec::new(), by: Epoch(1) }
+    }
+
     /// What a creation claims.
     pub fn claims(&self) -> Option<&Claims> {
         match &self.kind {

@@ -62,12 +62,7 @@ impl<'a> Arrays<'a> {
             // The first of a kind stays, in one write as over many.
             for (at, b) in c.blobs.iter().enumerate() {
                 if c.blobs[..at].iter().all(|earlier| earlier.kind != b.kind) {
-                    a.payloads.0.push(Payload {
-                        n,
-                        id,
-                        kind: b.kind.code().cast_signed(),
-                        data: &b.data,
-                    });
+                    a.payloads.0.push(Payload { n, id, kind: b.kind.code().cast_signed(), data: &b.data });
                 }
             }
         }
@@ -221,10 +216,7 @@ async fn commit(shared: &Shared, lane: i16, mut jobs: Vec<Job>, epoch: Epoch, ho
                     }
                     return surprised;
                 }
-                refuse(
-                    jobs,
-                    &if unsure { StoreError::Uncertain(why) } else { StoreError::Unavailable(why) },
-                );
+                refuse(jobs, &if unsure { StoreError::Uncertain(why) } else { StoreError::Unavailable(why) });
                 return surprised;
             }
             // The answer is lost, with whatever it was.

@@ -35,7 +35,10 @@ async fn works(s: &PgStore, n: u32) {
 async fn a_ledger_of_the_first_schema_is_lifted_by_whoever_comes_first() {
     let config = config();
     sql(&config, &format!("CREATE SCHEMA {}", config.schema));
-    sql(&config, "CREATE TABLE migration (version integer PRIMARY KEY, at timestamptz NOT NULL DEFAULT now())");
+    sql(
+        &config,
+        "CREATE TABLE migration (version integer PRIMARY KEY, at timestamptz NOT NULL DEFAULT now())",
+    );
     sql(&config, FIRST);
     let new: Vec<_> = (0..3).map(|_| tokio::spawn(try_open(config.clone()))).collect();
     let mut all = Vec::new();
@@ -65,7 +68,13 @@ async fn a_newer_schema_is_used_only_if_it_says_so() {
     let known = s.stats().schema;
     works(&s, 1).await;
     // A newer program was here, that only added something.
-    sql(&config, &format!("ALTER TABLE op ADD COLUMN newer text; INSERT INTO migration VALUES ({}, now(), {known})", known + 1));
+    sql(
+        &config,
+        &format!(
+            "ALTER TABLE op ADD COLUMN newer text; INSERT INTO migration VALUES ({}, now(), {known})",
+            known + 1
+        ),
+    );
     let late = try_open(config.clone()).await.unwrap();
     works(&late, 2).await;
     works(&s, 3).await;
@@ -101,7 +110,13 @@ async fn a_newer_schema_is_used_only_if_it_says_so() {
     assert!(contract::is_unavailable(&s.write(write).await));
     assert_eq!(sql(&config, "SELECT count(*) FROM replica WHERE ended_at IS NULL"), "0");
     // A row that doesn't say what it takes is taken for the worst.
-    sql(&config, &format!("DELETE FROM migration WHERE version > {known}; INSERT INTO migration VALUES ({}, now())", known + 1));
+    sql(
+        &config,
+        &format!(
+            "DELETE FROM migration WHERE version > {known}; INSERT INTO migration VALUES ({}, now())",
+            known + 1
+        ),
+    );
     let Err(newer) = try_open(config.clone()).await else { panic!("it is opened") };
     assert!(matches!(newer, OpenError::Newer { needed, .. } if needed == known + 1), "{newer}");
 }
@@ -126,14 +141,23 @@ async fn what_a_newer_program_wrote_is_kept_or_left_alone() {
     let kept = text(first.id);
     assert!(kept.contains(r#""written""#) && kept.contains(r#""later":{"a":[1,"x"]}"#), "{kept}");
     for left in [s.by_id(second.id).await, s.by_key(&ledger::store::key_hash_of(&second).unwrap()).await] {
-        assert!(matches!(&left, Err(StoreError::Unavailable(why)) if why.contains("newer version")), "{left:?}");
+        assert!(
+            matches!(&left, Err(StoreError::Unavailable(why)) if why.contains("newer version")),
+            "{left:?}"
+        );
     }
     let far = now.plus(Millis(1 << 40));
     assert!(s.due(far, 10).await.unwrap().is_empty() && s.due_at_rest(far, 10).await.unwrap().is_empty());
     assert_eq!(s.prune(far, Millis(0), 10).await.unwrap(), 1, "only what it knows");
     assert_eq!(text(second.id), before, "what it doesn't know it doesn't touch");
     // A field below the top that nobody announced is not read over.
-    sql(&config, &set(second.id, r#"{"form":0,"execution":{"state":"completed"},"delivery":{"state":"ready","at":1,"via":"x"}}"#));
+    sql(
+        &config,
+        &set(
+            second.id,
+            r#"{"form":0,"execution":{"state":"completed"},"delivery":{"state":"ready","at":1,"via":"x"}}"#,
+        ),
+    );
     let damaged = s.by_id(second.id).await;
     assert!(matches!(damaged, Err(StoreError::Damaged(_))), "{damaged:?}");
 }

@@ -602,7 +602,7 @@ async fn a_reserved_key_creates_what_it_was_reserved_for() {
 async fn a_ring_between_the_read_and_the_wait_is_not_lost() {
     let mut b = Boot::plain(Strategy::Key, &[]);
     b.single = false;
-    b.mood(Mood::SleepBefore(1000));
+    b.mood(Mood::SleepBefore(2000));
     b.policy.timeout = Millis(20_000);
     let c = b.beside();
     let first = b.spawn_call(&keyed("k"));

@@ -324,6 +324,11 @@ async fn a_state_goes_back_as_it_came_and_odd_questions_are_refused() {
     ] {
         assert!(matches!(Round::of(&reply(broken)), Err(Error::Protocol(_))), "{broken}");
     }
+    let page = InputRequest::page("p", "m", "https://a.b").unwrap();
+    let params = page.legacy_params(Revision::V2025_11_25, "q-1").unwrap().unwrap();
+    let (key, method) = ("\"q-1\"".to_owned(), page.method().to_owned());
+    let question = Question { key, method, params: params.object() };
+    assert_eq!(question.request().unwrap().ask(), page.ask(), "a legacy page is read like a modern one");
     let done = mcp::client::Reply { result_type: "complete".into(), ..reply("{}") };
     assert!(Round::of(&done).unwrap().is_none());
 }

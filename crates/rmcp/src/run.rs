@@ -173,7 +173,7 @@ impl<H: ServerHandler> Executor for HandlerExecutor<'_, H> {
             None => self.alone(request, &ledgered, limit).await,
         };
         match came {
-            Some(Came::Ended(answer)) => self.judge(answer, replay, seat.as_deref()),
+            Some(Came::Ended(answer)) => self.judge(*answer, replay, seat.as_deref()),
             Some(Came::Panicked) => unknown("the tool failed unexpectedly"),
             None => unknown("the tool did not come to an end within its time limit"),
         }

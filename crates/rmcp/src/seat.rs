@@ -36,7 +36,7 @@ pub struct Ledgered {
 /// What came of a run.
 pub(crate) enum Came {
     /// It ended by itself.
-    Ended(Result<CallToolResponse, ErrorData>),
+    Ended(Box<Result<CallToolResponse, ErrorData>>),
     /// It panicked.
     Panicked,
 }
@@ -203,7 +203,7 @@ pub(crate) async fn run<H: ServerHandler>(
     // Whatever the handler left running hears that its call is over.
     let _over = context.ct.clone().drop_guard();
     match AssertUnwindSafe(handler.call_tool(request, context)).catch_unwind().await {
-        Ok(result) => Came::Ended(result),
+        Ok(result) => Came::Ended(Box::new(result)),
         // What a panic says may hold anything.
         Err(_) => Came::Panicked,
     }

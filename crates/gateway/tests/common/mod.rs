@@ -544,7 +544,7 @@ impl Tool for Count {
 
 pub fn tool(name: &str, requires: Option<Value>, body: Body) -> (ToolSpec, ToolSettings, Body) {
     let spec = ToolSpec {
-            mode: None,
+        mode: None,
         canonical: format!("native.{name}").into(),
         name: name.into(),
         title: Some("A tool".into()),

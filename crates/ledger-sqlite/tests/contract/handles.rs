@@ -71,8 +71,7 @@ pub async fn handles(made: Made) {
         assert_eq!(find(s, n, principal, 1).await, None, "unknown and foreign ones look alike");
     }
     assert_eq!(change(s, vec![update(1, "alice", 1, 500)]).await, Committed::Done);
-    let changed =
-        Handle { version: 2, value: b"value 500".to_vec(), used_at: at(500), ..mine.clone() };
+    let changed = Handle { version: 2, value: b"value 500".to_vec(), used_at: at(500), ..mine.clone() };
     assert_eq!(find(s, 1, "alice", 501).await, Some(changed.clone()), "it counts as a use");
     assert_eq!(change(s, vec![destroy(1, "alice", Some(2), 600)]).await, Committed::Done);
     assert_eq!(find(s, 1, "alice", 600).await, None);
@@ -155,7 +154,10 @@ pub async fn handle_expiry(made: Made) {
     assert_eq!(change(s, vec![destroy(1, "alice", None, 1900)]).await, Committed::HandleMoved);
     // However often it is used, it lives no longer than it may.
     for ms in (1800_i64..=9900).step_by(900) {
-        assert_eq!(change(s, vec![update(1, "alice", ((ms - 900) / 900).cast_unsigned(), ms)]).await, Committed::Done);
+        assert_eq!(
+            change(s, vec![update(1, "alice", ((ms - 900) / 900).cast_unsigned(), ms)]).await,
+            Committed::Done
+        );
     }
     assert!(find(s, 1, "alice", 9999).await.is_some());
     assert_eq!(find(s, 1, "alice", 10_000).await, None);
@@ -171,7 +173,11 @@ pub async fn handle_limits(made: Made) {
         assert_eq!(change(s, some.to_vec()).await, Committed::Done);
     }
     assert_eq!(change(s, vec![HandleChange::Create(long(most))]).await, Committed::HandlesFull);
-    assert_eq!(change(s, vec![HandleChange::Create(handle(most, "bob"))]).await, Committed::Done, "of each principal");
+    assert_eq!(
+        change(s, vec![HandleChange::Create(handle(most, "bob"))]).await,
+        Committed::Done,
+        "of each principal"
+    );
     assert_eq!(change(s, vec![destroy(0, "alice", None, 1)]).await, Committed::Done);
     assert_eq!(change(s, vec![HandleChange::Create(handle(most + 1, "alice"))]).await, Committed::Done);
     // One that is gone takes no place.
@@ -187,7 +193,9 @@ pub async fn handle_limits(made: Made) {
         vec![lives(Millis(0), Millis(1))],
         vec![lives(Millis(1), Millis(MAX_HANDLE_LIFE.0 + 1))],
         vec![value(1), value(2)],
-        (0..=u16::try_from(MAX_HANDLE_CHANGES).unwrap()).map(|n| HandleChange::Create(handle(6000 + n, "d"))).collect(),
+        (0..=u16::try_from(MAX_HANDLE_CHANGES).unwrap())
+            .map(|n| HandleChange::Create(handle(6000 + n, "d")))
+            .collect(),
     ] {
         let op = get(s, id(1)).await;
         let (_, write) = step(&op, Event::Join { epoch: s.epoch() }, T0, 1).unwrap();

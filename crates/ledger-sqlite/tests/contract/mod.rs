@@ -383,7 +383,9 @@ pub async fn orphans(s: &dyn Store) {
     let mut op = get(s, id(6)).await;
     op.version += 1;
     op.caller.epoch = dead;
-    s.write(Write::Update { operation: Box::new(op), stamp: 1, blobs: vec![], handles: vec![] }).await.unwrap();
+    s.write(Write::Update { operation: Box::new(op), stamp: 1, blobs: vec![], handles: vec![] })
+        .await
+        .unwrap();
     assert_eq!(
         ids(&s.orphans(None, 10).await.unwrap()),
         [id(2), id(5), id(6)],
@@ -502,7 +504,9 @@ pub async fn payloads(s: &dyn Store) {
         Blob { kind: BlobKind::Intent(1), data: vec![0; 300_000] },
     ];
     assert_eq!(
-        s.write(Write::Update { operation: Box::new(next), stamp: u64::MAX, blobs, handles: vec![] }).await.unwrap(),
+        s.write(Write::Update { operation: Box::new(next), stamp: u64::MAX, blobs, handles: vec![] })
+            .await
+            .unwrap(),
         Committed::Done
     );
     assert_eq!(s.blob(id(1), BlobKind::Result).await.unwrap().unwrap(), b"result");

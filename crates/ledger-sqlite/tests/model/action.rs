@@ -282,7 +282,13 @@ pub fn event(n: u8, of: u8, zombie: bool, op: &Operation, epoch: Epoch, now: Tim
         // What waits for its yes is what the record opened with.
         let planned = op.planned.map(|_| intent(op.id, "a", WAYS[usize::from(of) % WAYS.len()], "intent"));
         let planned = planned.map(|i| Box::new((i, effect_key(&op.scope, op.id, &op.fingerprint, "a"))));
-        Event::Answer { by: "person".into(), answers: all.collect(), epoch, by_call: of > 100, intent: planned }
+        Event::Answer {
+            by: "person".into(),
+            answers: all.collect(),
+            epoch,
+            by_call: of > 100,
+            intent: planned,
+        }
     };
     match n {
         36 => ("require", Event::Require { fence, asks: vec![ask("q1"), ask("q2")] }),
@@ -292,7 +298,8 @@ pub fn event(n: u8, of: u8, zombie: bool, op: &Operation, epoch: Epoch, now: Tim
         41 => ("answer otherwise", answers(2, "no")),
         42 => ("hand out", Event::HandOut { ttl: (of > 100).then_some(Millis(i64::from(of) * 10_000)) }),
         43 => {
-            let (i, key) = (intent(op.id, "l", Way::Local, "step"), effect_key(&op.scope, op.id, &op.fingerprint, "l"));
+            let (i, key) =
+                (intent(op.id, "l", Way::Local, "step"), effect_key(&op.scope, op.id, &op.fingerprint, "l"));
             ("local", Event::Local { fence, intent: Box::new(i), key, receipt: receipt() })
         }
         0 => ("claim", Event::Claim { epoch, by_call: false, owner_dead: false }),

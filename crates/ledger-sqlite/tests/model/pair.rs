@@ -362,7 +362,8 @@ impl Pair<'_> {
             if turn(9, 4) {
                 for kind in [None, Some("a")] {
                     let of_kind = |h: &&ledger::Handle| kind.is_none_or(|k| k == h.kind);
-                    let expected = m.handles.values().filter(|h| m.handle(&h.id_hash, who, self.now).is_some());
+                    let expected =
+                        m.handles.values().filter(|h| m.handle(&h.id_hash, who, self.now).is_some());
                     let expected: Vec<_> = expected.filter(of_kind).take(3).collect();
                     let there = s.handles(who, kind, None, 3, self.now).await.unwrap();
                     assert_eq!(there.iter().collect::<Vec<_>>(), expected, "handles of {who}");

@@ -31,7 +31,12 @@ impl Question {
     /// # Errors
     /// The server asks what the specification doesn't allow.
     pub fn request(&self) -> Result<InputRequest, Invalid> {
-        let params = self.params.as_ref().map(|p| format!(r#","params":{}"#, p.as_str()));
+        // Only a legacy revision names its pages (2025-11-25: client/elicitation, "URL Mode").
+        let members = |params: &RawObject| {
+            let kept = params.iter().filter(|(name, _)| name != "elicitationId");
+            kept.map(|(name, value)| format!("{}:{value}", quote(&name))).collect::<Vec<_>>().join(",")
+        };
+        let params = self.params.as_ref().map(|params| format!(r#","params":{{{}}}"#, members(params)));
         let text = format!(r#"{{"method":{}{}}}"#, quote(&self.method), params.unwrap_or_default());
         let named = !self.key.starts_with('"');
         InputRequest::parse(if named { &self.key } else { "question" }, &Raw::trusted(text))
