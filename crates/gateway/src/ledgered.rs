@@ -378,7 +378,7 @@ impl<'a> Ledgered<'a> {
             Answer::Running { operation, .. } if self.round < rounds::LAST_LEG => {
                 self.ask(&[], Some(operation), None).await
             }
-            // RESERVE
+            Answer::Reserve { key } => self.ask(&[], None, Some(key)).await,
             _ => None,
         }
         .unwrap_or_else(|| match self.shared.ledger.or_error(&self.call, answer) {

@@ -6,8 +6,7 @@ use ledger::store::Committed;
 use ledger::words::{Millis, Time};
 use rusqlite::{Connection, OptionalExtension as _, Result, Row, params};
 
-const COLUMNS: &str =
-    "id_hash, principal, kind, version, created_at, used_at, idle, absolute, value";
+const COLUMNS: &str = "id_hash, principal, kind, version, created_at, used_at, idle, absolute, value";
 
 fn handle(r: &Row<'_>) -> Result<Handle> {
     Ok(Handle {
@@ -23,8 +22,14 @@ fn handle(r: &Row<'_>) -> Result<Handle> {
     })
 }
 
-pub(crate) fn find(db: &Connection, id_hash: &[u8; 32], principal: &str, now: Time) -> Result<Option<Handle>> {
-    let sql = format!("SELECT {COLUMNS} FROM handle WHERE id_hash = ?1 AND principal = ?2 AND expires_at > ?3");
+pub(crate) fn find(
+    db: &Connection,
+    id_hash: &[u8; 32],
+    principal: &str,
+    now: Time,
+) -> Result<Option<Handle>> {
+    let sql =
+        format!("SELECT {COLUMNS} FROM handle WHERE id_hash = ?1 AND principal = ?2 AND expires_at > ?3");
     db.prepare_cached(&sql)?.query_row(params![id_hash, principal, now.0], handle).optional()
 }
 

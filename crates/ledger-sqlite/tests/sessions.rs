@@ -53,7 +53,12 @@ async fn a_full_disk_opens_no_session_and_lets_one_go_on() {
     let refused = s.open_session(session("b", "alice", T0)).await;
     assert!(is_unavailable(&refused), "{refused:?}");
     assert!(s.change_session("a", SessionChange::Used).await.unwrap().is_some());
+    // The shelf takes nothing either; what is there is read.
+    let refused = s.shelve("ring", 0, vec![1], None).await;
+    assert!(is_unavailable(&refused), "{refused:?}");
+    assert_eq!(s.shelved("ring").await.unwrap(), None);
     s.pretend_free(Some(1 << 40));
+    assert!(s.shelve("ring", 0, vec![1], None).await.unwrap());
     // The commit itself finds the disk full.
     s.faults().fail(1, Fault::Full);
     let refused = s.open_session(session("b", "alice", T0)).await;

@@ -42,10 +42,12 @@ pub use executor::{Executor, Looked, Receipt, Sent};
 pub use handle::{Handle, HandleChange, HandleConflict};
 pub use input::{Answered, Ask, Input, InputDigest, InputKind};
 pub use keys::{CallerKey, Carrier, Secret};
-pub use operation::{Caller, Delivery, DeliveryState, Execution, Operation, OperationPolicy, TaskOut, Unkeyed};
+pub use operation::{
+    Caller, Delivery, DeliveryState, Execution, Operation, OperationPolicy, TaskOut, Unkeyed,
+};
 pub use service::{
-    Answer, Attempt, Call, CallError, Changes, Creation, JoinedBy, Kind, Ledger, Note, Observer, Performed, Progress,
-    RunError, Runner, Settings, Silent, Stopped, ToolResult,
+    Answer, Attempt, Call, CallError, Changes, Creation, JoinedBy, Kind, Ledger, Note, Observer, Performed,
+    Progress, RunError, Runner, Settings, Silent, Stopped, ToolResult,
 };
 pub use store::{Blob, BlobKind, Committed, Store, StoreError};
 pub use words::{EffectKey, Epoch, Key, KeyHash, Millis, OperationId, Scope, SlotHash, Time};

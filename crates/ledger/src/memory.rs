@@ -8,8 +8,8 @@ use crate::operation::Operation;
 use crate::planted;
 use crate::store::{
     ApiKey, Attention, Blob, BlobKind, Committed, Counts, Found, Identity, MAX_SESSIONS, MAX_SUBSCRIPTIONS,
-    Query, SESSION_TAKEN, Session, SessionChange, Shelved, SlotWrite, Store, StoreError, StoreStats, Tombstone, Write,
-    key_hash_of, shelf_bounded, slot_hash_of,
+    Query, SESSION_TAKEN, Session, SessionChange, Shelved, SlotWrite, Store, StoreError, StoreStats,
+    Tombstone, Write, key_hash_of, shelf_bounded, slot_hash_of,
 };
 use crate::words::{Epoch, KeyHash, Millis, OperationId, SlotHash, Time};
 use async_trait::async_trait;

@@ -8,9 +8,10 @@ use counterfoil_ledger::decide::{self, Fence, Finding, Opening, Outcome};
 use counterfoil_ledger::*;
 use proptest::prelude::{ProptestConfig, any, prop_assert, prop_assert_eq, proptest};
 use proptest::strategy::Strategy as _;
-use support::{BASE, ask, fingerprint, intent, policy, recovery, scope};
+use support::{BASE, approval, ask, fingerprint, intent, policy, recovery, scope};
 
 const ME: Epoch = Epoch(1);
+const KEYS: [&str; 4] = ["name", "size", "more", "approval"];
 
 fn at(ms: i64) -> Time {
     BASE.plus(Millis(ms))
@@ -21,6 +22,10 @@ fn receipt() -> Receipt {
 }
 
 fn opened(strategy: Option<Strategy>) -> Operation {
+    opened_asking(strategy, vec![])
+}
+
+fn opened_asking(strategy: Option<Strategy>, asks: Vec<Ask>) -> Operation {
     let key = |i: &Intent| {
         EffectKey::derive("t", &scope("p"), OperationId(1), None, &fingerprint("{}"), &i.name, "")
     };
@@ -35,7 +40,7 @@ fn opened(strategy: Option<Strategy>) -> Operation {
             epoch: ME,
             intent,
             arguments: None,
-            asks: vec![],
+            asks,
         },
         BASE,
     )
@@ -147,7 +152,12 @@ fn events(op: &Operation) -> Vec<Event> {
         Event::Alerted,
         Event::Decide { by: "ops".into(), verdict: Verdict::Applied(receipt()) },
         Event::Reconcile { epoch: ME, by: "ops".into(), owner_dead: false },
-        Event::Local { fence: f, intent: Box::new(intent(&recovery(Strategy::Local), "step")), key, receipt: receipt() },
+        Event::Local {
+            fence: f,
+            intent: Box::new(intent(&recovery(Strategy::Local), "step")),
+            key,
+            receipt: receipt(),
+        },
         Event::Require { fence: f, asks: vec![ask("size")] },
         Event::Answer {
             by: "p".into(),
@@ -165,33 +175,91 @@ fn events(op: &Operation) -> Vec<Event> {
 fn row(e: &Event) -> [&'static str; 9] {
     match e {
         // accepted, fresh, sent, input_required, asking, completed, failed, cancelled, in_doubt
-        Event::Claim { .. } => ["running", "busy", "busy", "state", "state", "state", "running", "state", "state"],
-        Event::Intend { .. } => ["state", "running", "running", "state", "state", "state", "state", "state", "state"],
-        Event::Send { .. } => ["state", "no_such_effect", "running", "state", "state", "state", "state", "state", "state"],
-        Event::Receive { .. } => ["state", "no_such_effect", "running", "state", "state", "state", "state", "state", "in_doubt"],
-        Event::Looked { .. } => ["state", "no_such_effect", "running", "state", "state", "state", "state", "state", "in_doubt"],
-        Event::Close { .. } => ["state", "completed", "unsettled", "state", "state", "state", "state", "state", "unsettled"],
-        Event::Fail { .. } => ["state", "failed", "may_have_effect", "state", "state", "state", "state", "state", "state"],
-        Event::Doubt { .. } => ["state", "in_doubt", "in_doubt", "state", "state", "state", "state", "state", "in_doubt"],
-        Event::Ask { .. } => ["state", "input_required", "input_required", "state", "state", "state", "state", "state", "input_required"],
-        Event::Rest { .. } => ["state", "running", "running", "state", "state", "state", "state", "state", "state"],
-        Event::CallerGone => ["nothing", "accepted", "running", "input_required", "input_required", "state", "state", "state", "in_doubt"],
-        Event::Join { .. } => ["state", "running", "running", "state", "state", "state", "state", "state", "state"],
-        Event::Cancel { .. } => ["cancelled", "cancelled", "past_no_return", "past_no_return", "cancelled", "state", "state", "state", "state"],
+        Event::Claim { .. } => {
+            ["running", "busy", "busy", "state", "state", "state", "running", "state", "state"]
+        }
+        Event::Intend { .. } => {
+            ["state", "running", "running", "state", "state", "state", "state", "state", "state"]
+        }
+        Event::Send { .. } => {
+            ["state", "no_such_effect", "running", "state", "state", "state", "state", "state", "state"]
+        }
+        Event::Receive { .. } => {
+            ["state", "no_such_effect", "running", "state", "state", "state", "state", "state", "in_doubt"]
+        }
+        Event::Looked { .. } => {
+            ["state", "no_such_effect", "running", "state", "state", "state", "state", "state", "in_doubt"]
+        }
+        Event::Close { .. } => {
+            ["state", "completed", "unsettled", "state", "state", "state", "state", "state", "unsettled"]
+        }
+        Event::Fail { .. } => {
+            ["state", "failed", "may_have_effect", "state", "state", "state", "state", "state", "state"]
+        }
+        Event::Doubt { .. } => {
+            ["state", "in_doubt", "in_doubt", "state", "state", "state", "state", "state", "in_doubt"]
+        }
+        Event::Ask { .. } => [
+            "state",
+            "input_required",
+            "input_required",
+            "state",
+            "state",
+            "state",
+            "state",
+            "state",
+            "input_required",
+        ],
+        Event::Rest { .. } => {
+            ["state", "running", "running", "state", "state", "state", "state", "state", "state"]
+        }
+        Event::CallerGone => [
+            "nothing",
+            "accepted",
+            "running",
+            "input_required",
+            "input_required",
+            "state",
+            "state",
+            "state",
+            "in_doubt",
+        ],
+        Event::Join { .. } => {
+            ["state", "running", "running", "state", "state", "state", "state", "state", "state"]
+        }
+        Event::Cancel { .. } => [
+            "cancelled",
+            "cancelled",
+            "past_no_return",
+            "past_no_return",
+            "cancelled",
+            "state",
+            "state",
+            "state",
+            "state",
+        ],
         Event::Expire => ["state", "state", "state", "state", "state", "state", "state", "state", "state"],
-        Event::Deliver(_) => ["state", "state", "state", "state", "state", "completed", "state", "state", "state"],
-        Event::Alerted => ["nothing", "nothing", "nothing", "nothing", "nothing", "nothing", "nothing", "nothing", "nothing"],
-        Event::Decide { .. } => ["state", "state", "state", "running", "state", "state", "state", "state", "running"],
-        Event::Reconcile { .. } => ["state", "state", "state", "state", "state", "state", "state", "state", "in_doubt"],
+        Event::Deliver(_) => {
+            ["state", "state", "state", "state", "state", "completed", "state", "state", "state"]
+        }
+        Event::Alerted => [
+            "nothing", "nothing", "nothing", "nothing", "nothing", "nothing", "nothing", "nothing", "nothing",
+        ],
+        Event::Decide { .. } => {
+            ["state", "state", "state", "running", "state", "state", "state", "state", "running"]
+        }
+        Event::Reconcile { .. } => {
+            ["state", "state", "state", "state", "state", "state", "state", "state", "in_doubt"]
+        }
         Event::Local { .. } => {
             ["state", "running", "running", "state", "state", "state", "state", "state", "state"]
         }
         Event::Require { .. } => {
             ["state", "input_required", "unsettled", "state", "state", "state", "state", "state", "state"]
         }
-        Event::Answer { .. } => {
-            ["nothing", "nothing", "nothing", "nothing", "running", "nothing", "nothing", "nothing", "nothing"]
-        }
+        Event::Answer { .. } => [
+            "nothing", "nothing", "nothing", "nothing", "running", "nothing", "nothing", "nothing", "nothing",
+        ],
         Event::HandOut { .. } => [
             "running",
             "running",
@@ -257,7 +325,15 @@ fn a_zombie_changes_nothing() {
                 Event::Local {
                     fence: f,
                     intent: Box::new(intent(&recovery(Strategy::Local), "step")),
-                    key: EffectKey::derive("t", &scope("p"), OperationId(1), None, &fingerprint("{}"), "step", ""),
+                    key: EffectKey::derive(
+                        "t",
+                        &scope("p"),
+                        OperationId(1),
+                        None,
+                        &fingerprint("{}"),
+                        "step",
+                        "",
+                    ),
                     receipt: receipt(),
                 },
             ] {
@@ -528,7 +604,7 @@ struct Throw {
 }
 
 fn throw() -> impl proptest::strategy::Strategy<Value = Throw> {
-    (0u8..26, any::<u8>(), any::<bool>(), proptest::bool::weighted(0.1), 0u16..3000)
+    (0u8..33, any::<u8>(), any::<bool>(), proptest::bool::weighted(0.1), 0u16..3000)
         .prop_map(|(kind, a, b, stale, ms)| Throw { kind, a, b, stale, ms })
 }
 
@@ -573,6 +649,23 @@ fn event(op: &Operation, t: &Throw, now: Time) -> Event {
             [DeliveryState::Undelivered, DeliveryState::Written, DeliveryState::Acknowledged]
                 [usize::from(t.a % 3)],
         ),
+        26 | 27 => Event::Require { fence: f, asks: vec![ask(KEYS[usize::from(t.a % 3)])] },
+        28 | 29 => {
+            let text = if t.a < 230 { "yes" } else { "no" };
+            let some = if t.b { KEYS.len() } else { usize::from(t.a % 5) };
+            let planned = op.planned.map(|_| intent(&recovery(Strategy::Lookup), "refund")).map(|i| {
+                let key = EffectKey::derive("t", &op.scope, op.id, None, &op.fingerprint, &i.name, "");
+                Box::new((i, key))
+            });
+            let answers = KEYS.iter().take(some).map(|k| ((*k).to_owned(), text.into())).collect();
+            Event::Answer { by: "ann".into(), answers, epoch, by_call: t.b, intent: planned }
+        }
+        30 => Event::HandOut { ttl: t.b.then_some(pause) },
+        31 => {
+            let i = intent(&recovery(Strategy::Local), "step");
+            let key = EffectKey::derive("t", &op.scope, op.id, None, &op.fingerprint, &i.name, "");
+            Event::Local { fence: f, intent: Box::new(i), key, receipt: receipt() }
+        }
         _ => match t.a % 5 {
             0 => Event::Decide { by: "ops".into(), verdict: Verdict::Applied(receipt()) },
             1 => Event::Decide { by: "ops".into(), verdict: Verdict::NotApplied },
@@ -586,8 +679,8 @@ fn event(op: &Operation, t: &Throw, now: Time) -> Event {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1500, failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
-    fn no_history_breaks_the_invariants(single in any::<bool>(), throws in proptest::collection::vec(throw(), 1..60)) {
-        let mut op = opened(single.then_some(Strategy::Lookup));
+    fn no_history_breaks_the_invariants(single in any::<bool>(), asks in any::<bool>(), throws in proptest::collection::vec(throw(), 1..60)) {
+        let mut op = opened_asking(single.then_some(Strategy::Lookup), if asks { vec![approval()] } else { vec![] });
         let mut now = BASE;
         let mut results = 0;
         for t in &throws {
@@ -597,12 +690,15 @@ proptest! {
             let fenced = match &e {
                 Event::Intend { fence, .. } | Event::Send { fence, .. } | Event::Receive { fence, .. } | Event::Looked { fence, .. }
                 | Event::Close { fence, .. } | Event::Fail { fence, .. } | Event::Doubt { fence, .. } | Event::Ask { fence, .. }
-                | Event::Rest { fence, .. } => Some(*fence),
+                | Event::Rest { fence, .. } | Event::Require { fence, .. } | Event::Local { fence, .. } => Some(*fence),
                 _ => None,
             };
-            let claims = matches!(e, Event::Claim { .. } | Event::Reconcile { .. });
+            let mut claims = matches!(e, Event::Claim { .. } | Event::Reconcile { .. });
+            let answers = matches!(e, Event::Answer { .. });
             let Ok(step) = decide(&op, e.clone(), now) else { continue };
             let next = step.next;
+            // The last answer claims.
+            claims |= answers && next.execution == Execution::Running;
             // A zombie's write changes nothing.
             if let Some(f) = fenced {
                 prop_assert_eq!((f.attempt, f.epoch), (op.attempt, op.owner));
@@ -635,6 +731,27 @@ proptest! {
                     prop_assert!(human || answered, "{:?}", e);
                 }
             }
+            // The first answer counts, and nothing is an effect before the last one.
+            for (i, was) in op.inputs.iter().enumerate() {
+                if was.answer.is_some() {
+                    prop_assert_eq!(&next.inputs[i], was);
+                }
+                prop_assert_eq!(&next.inputs[i].digest, &was.digest);
+            }
+            if op.waits_for_input() && !claims {
+                prop_assert_eq!(&next.effects, &op.effects);
+            }
+            prop_assert!(next.planned.is_none() || next.effects.is_empty());
+            if next.waits_for_input() {
+                prop_assert!(next.effects_settled() && next.owner == Epoch(0));
+                prop_assert!(next.attention(Millis(1), Millis(1)).is_some());
+            }
+            if next.execution == Execution::Running {
+                prop_assert!(next.conclude || next.open_inputs().next().is_none());
+            }
+            // What was handed out is not abandoned.
+            prop_assert!(next.task.is_none() || next.execution != Execution::Accepted);
+            prop_assert!(op.task.is_none() || next.task == op.task);
             let open = |e: &effect::Effect| !e.is_settled();
             match &next.execution {
                 Execution::Completed => prop_assert!(!next.effects.iter().any(open)),

@@ -131,7 +131,8 @@ async fn the_guard_window_counts_from_the_last_news_of_all() {
     pause(500).await;
     let now = store::Store::now(&*b.memory);
     let gone = decide(&first, Event::Deliver(DeliveryState::Undelivered), now).unwrap();
-    let write = store::Write::Update { operation: Box::new(gone.next), stamp: 1, blobs: vec![], handles: vec![] };
+    let write =
+        store::Write::Update { operation: Box::new(gone.next), stamp: 1, blobs: vec![], handles: vec![] };
     assert_eq!(b.memory.write(write).await.unwrap(), Committed::Done);
     pause(700).await;
     refused(&b.call(&call).await, Kind::Twin);

@@ -97,7 +97,7 @@ fn no(op: &Operation, e: Event) -> Refusal {
 }
 
 #[test]
-pub fn what_waits_for_a_yes_is_no_effect_before_it() {
+pub(crate) fn what_waits_for_a_yes_is_no_effect_before_it() {
     let t = decide::open(opening(vec![approval()], Some(refund())), BASE);
     let op = t.next;
     assert_eq!((says(&op), op.attempt, op.owner), ("input_required", 0, Epoch(0)));
@@ -128,7 +128,7 @@ pub fn what_waits_for_a_yes_is_no_effect_before_it() {
 }
 
 #[test]
-pub fn the_first_answer_counts() {
+pub(crate) fn the_first_answer_counts() {
     let op = opened(vec![ask("name"), ask("size")], None);
     let one = go(&op, reply(answer("name", "n"), None));
     assert_eq!((says(&one), one.open_inputs().collect::<Vec<_>>()), ("input_required", vec![1]));
@@ -208,7 +208,8 @@ fn how_a_question_ends_without_an_answer() {
     // After an effect there is an account.
     let fence = Fence { attempt: 1, epoch: Epoch(1) };
     let sent = opened(vec![], Some(refund()));
-    let done = go(&sent, Event::Receive { fence, effect: 0, outcome: decide::Outcome::Applied(Receipt(vec![1])) });
+    let done =
+        go(&sent, Event::Receive { fence, effect: 0, outcome: decide::Outcome::Applied(Receipt(vec![1])) });
     let asking = go(&done, Event::Require { fence, asks: vec![ask("name")] });
     let end = asking.attention(Millis(1), Millis(1)).unwrap();
     let expired = decide(&asking, Event::Expire, end).unwrap().next;
@@ -615,7 +616,11 @@ async fn a_ring_between_the_read_and_the_wait_is_not_lost() {
     c.ledger.heard(op.id);
     let began = c.memory.now();
     result(&joins.await.unwrap());
-    assert!(c.memory.now().since(began) < Millis(700), "it waits for no poll: {:?}", c.memory.now().since(began));
+    assert!(
+        c.memory.now().since(began) < Millis(700),
+        "it waits for no poll: {:?}",
+        c.memory.now().since(began)
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -660,7 +665,7 @@ async fn between_two_legs_the_caller_is_there() {
 }
 
 #[tokio::test(start_paused = true)]
-pub async fn what_is_handed_out_is_not_abandoned() {
+pub(crate) async fn what_is_handed_out_is_not_abandoned() {
     for dies in [false, true] {
         let mut b = Boot::plain(Strategy::Key, &[]);
         b.single = false;
@@ -721,7 +726,8 @@ async fn task_ids() {
     assert_eq!(b.ledger.task(&task), Some(id));
     let other = b.ledger.task_id(OperationId::new(BASE, 98));
     let mixed = format!("{}{}", &task[..32], &other[32..]);
-    let mut wrong = vec![mixed, String::new(), "task_".into(), id.to_string(), format!("{task}0"), task.to_lowercase()];
+    let mut wrong =
+        vec![mixed, String::new(), "task_".into(), id.to_string(), format!("{task}0"), task.to_lowercase()];
     wrong.extend((0..task.len()).map(|i| {
         let mut t = task.clone().into_bytes();
         t[i] = if t[i] == b'0' { b'1' } else { b'0' };
@@ -735,7 +741,7 @@ async fn task_ids() {
 // Handles.
 
 #[tokio::test(start_paused = true)]
-pub async fn changes_of_handles_are_made_once() {
+pub(crate) async fn changes_of_handles_are_made_once() {
     // Killed behind the making, behind the change, and not at all.
     for hangs in [1, 2, 9] {
         let mut b = Boot::plain(Strategy::Key, &[]);
@@ -789,7 +795,8 @@ async fn a_zombie_changes_no_handle() {
     // Stands still just before its handle is changed.
     b.store.latency.store(0, SeqCst);
     let gate = Gate::at(4);
-    let mut b = Boot { gate: gate.clone(), ..Boot::first(b.provider.clone(), recovery(Strategy::Key), gate.clone()) };
+    let mut b =
+        Boot { gate: gate.clone(), ..Boot::first(b.provider.clone(), recovery(Strategy::Key), gate.clone()) };
     b.single = false;
     b.mood(Mood::Handles(9));
     let waiting = b.spawn_call(&keyed("k"));

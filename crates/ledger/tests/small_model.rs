@@ -197,7 +197,17 @@ fn opened(w: World) -> Operation {
     let policy = OperationPolicy { timeout: Millis(ATTEMPT), attempt_cap: 3, ..OperationPolicy::default() };
     let (epoch, arguments) = (Epoch(1), None);
     open(
-        Opening { id, scope, key: None, fingerprint, policy, epoch, intent: Some((intent, key)), arguments, asks: vec![] },
+        Opening {
+            id,
+            scope,
+            key: None,
+            fingerprint,
+            policy,
+            epoch,
+            intent: Some((intent, key)),
+            arguments,
+            asks: vec![],
+        },
         Time(0),
     )
     .next

@@ -120,10 +120,9 @@ impl Ledger {
         let secret = &self.store.identity().secret;
         let Some(k) = &call.key else {
             return match call.unkeyed {
-                Unkeyed::Reject => Ok(Place::Error(Box::new(CallError {
-                    new_key: Some(self.mint(call)),
-                    ..key_required()
-                }))),
+                Unkeyed::Reject => {
+                    Ok(Place::Error(Box::new(CallError { new_key: Some(self.mint(call)), ..key_required() })))
+                }
                 Unkeyed::New => Ok(Place::New { key: None, slot: SlotWrite::Set }),
                 Unkeyed::Guard | Unkeyed::Reserve => self.place_by_slot(call, None).await,
             };
@@ -166,7 +165,8 @@ impl Ledger {
         {
             // One that a model invented was passed over when its call joined this operation as its twin.
             let passed_over = k.carrier == Carrier::Argument
-                && keys::kind(&self.store.identity().secret, &call.scope, &call.fingerprint, &k.key) == KeyKind::Own
+                && keys::kind(&self.store.identity().secret, &call.scope, &call.fingerprint, &k.key)
+                    == KeyKind::Own
                 && self.store.by_key(&call.scope.key_hash(&k.key)).await?.is_none();
             if !passed_over {
                 return Ok(Place::Error(Box::new(self.conflict(call, Some(id)))));
@@ -342,10 +342,12 @@ impl Ledger {
             Err(ApplyError::Store(e)) => Err(e),
             Err(ApplyError::Refused(Refusal::CantAsk)) => Ok(error(self.in_doubt(call, &op))),
             // It moved on meanwhile, or recovery is about to end it: wait for it as it is now.
-            Err(ApplyError::Refused(_) | ApplyError::Gone | ApplyError::Handle { .. }) => match self.read(op.id).await? {
-                Some(now) => self.wait(call, now, watch, Some(by), until, gone, progress).await,
-                None => Ok(error(self.expired(call))),
-            },
+            Err(ApplyError::Refused(_) | ApplyError::Gone | ApplyError::Handle { .. }) => {
+                match self.read(op.id).await? {
+                    Some(now) => self.wait(call, now, watch, Some(by), until, gone, progress).await,
+                    None => Ok(error(self.expired(call))),
+                }
+            }
         }
     }
 

@@ -59,12 +59,8 @@ impl Ledger {
             if by.is_some() {
                 next.spoken = stamp;
             }
-            let write = Write::Update {
-                operation: Box::new(next.clone()),
-                stamp,
-                blobs,
-                handles: handles.to_vec(),
-            };
+            let write =
+                Write::Update { operation: Box::new(next.clone()), stamp, blobs, handles: handles.to_vec() };
             let written = match by {
                 Some(epoch) if !planted!(OldEpochSpeaks) => self.store.write_under(epoch, write).await,
                 _ => self.store.write(write).await,

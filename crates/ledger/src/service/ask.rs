@@ -5,7 +5,8 @@ use super::{ApplyError, Performed};
 use crate::decide::{Event, Refusal};
 use crate::effect::{Intent, Recovery, Strategy};
 use crate::executor::Receipt;
-use crate::handle::{HandleChange, HandleConflict};
+use crate::failpoint;
+use crate::handle::{HandleChange, HandleConflict, bounded};
 use crate::input::Ask;
 use crate::keys;
 use crate::operation::Execution;
@@ -60,7 +61,9 @@ impl Attempt {
             // What has an answer is not asked again.
             let open = |a: &Ask| op.input(&a.key).is_none_or(|i| op.inputs[i].answer.is_none());
             let asks = asks.into_iter().filter(open).collect();
+            failpoint!("ask.before");
             self.apply(Event::Require { fence: self.fence, asks }).await?;
+            failpoint!("ask.after");
             return Err(Stopped::Asked);
         }
         let mut answers = Vec::with_capacity(found.len());
@@ -115,6 +118,10 @@ impl Attempt {
         if *change.principal() != self.operation().scope.principal {
             return Ok(Err(HandleConflict::Gone));
         }
+        if let Err(StoreError::Unavailable(why)) = bounded(std::slice::from_ref(&change)) {
+            // The tool's mistake, and no fault of the store.
+            return Err(Stopped::NeverSent(why));
+        }
         // Values and versions differ when it is run again after the change was made; what it is about does not.
         let (word, about) = match &change {
             HandleChange::Create(h) => ("made", h.kind.as_bytes().to_vec()),
@@ -164,7 +171,10 @@ impl Attempt {
         let (name, discriminator) = (intent.name.clone(), intent.discriminator.clone());
         let event =
             Event::Local { fence: self.fence, intent: Box::new(intent), key, receipt: receipt.clone() };
-        match self.write(Some(event), change.as_slice()).await {
+        failpoint!("handle.before");
+        let written = self.write(Some(event), change.as_slice()).await;
+        failpoint!("handle.after");
+        match written {
             Ok(next) => {
                 if let Some(i) = next.effect(&name, &discriminator) {
                     self.state().receipts.insert(i, receipt.clone());

@@ -5,6 +5,7 @@ use super::run::Given;
 use super::{ApplyError, Ledger, OperateError};
 use crate::decide::{Event, Refusal};
 use crate::effect::Intent;
+use crate::failpoint;
 use crate::handle::Handle;
 use crate::input::{Ask, InputKind};
 use crate::keys;
@@ -26,7 +27,8 @@ impl Ledger {
         for i in op.open_inputs() {
             let kind = BlobKind::Request(u16::try_from(i).unwrap_or(u16::MAX));
             let request = self.store.blob(op.id, kind).await?;
-            let request = request.ok_or_else(|| StoreError::Damaged(format!("{} lacks a question", op.id)))?;
+            let request =
+                request.ok_or_else(|| StoreError::Damaged(format!("{} lacks a question", op.id)))?;
             let input = &op.inputs[i];
             open.push(Ask { key: input.key.clone(), kind: input.kind, request });
         }
@@ -69,13 +71,17 @@ impl Ledger {
                     intent: planned.clone(),
                 }])
             };
-            match self.apply_as(op, make, Some(epoch), &[]).await {
+            failpoint!("answer.before");
+            let done = self.apply_as(op, make, Some(epoch), &[]).await;
+            failpoint!("answer.after");
+            match done {
                 Err(ApplyError::Refused(Refusal::Fenced)) if epoch != self.store.epoch() => {}
                 done => break (done?, epoch),
             }
         };
         // After a lost acknowledgement it may be another's by now.
-        let mine = next.execution == Execution::Running && next.owner == epoch && claimed == Some(next.attempt);
+        let mine =
+            next.execution == Execution::Running && next.owner == epoch && claimed == Some(next.attempt);
         if mine {
             let planned = planned.filter(|_| next.planned.is_none()).map(|p| p.0);
             self.launch(next.clone(), Given { planned, ..Given::default() });
@@ -163,7 +169,9 @@ impl Ledger {
     /// # Errors
     /// [`OperateError`].
     pub async fn hand_out(&self, id: OperationId, ttl: Option<Millis>) -> Result<Operation, OperateError> {
-        match self.operate(id, |_| Event::HandOut { ttl }).await {
+        let out = self.operate(id, |_| Event::HandOut { ttl }).await;
+        failpoint!("task.after");
+        match out {
             Err(OperateError::Refused { refusal: Refusal::Nothing, .. }) => self.find(id).await,
             other => other,
         }

@@ -115,7 +115,9 @@ impl Ledger {
             Answer::Input { operation, .. } => self.unanswered_error(call, operation),
             Answer::Confirm { operation, .. } => self.in_doubt_error(call, operation),
             Answer::Running { operation, .. } => self.still_running_error(call, operation),
-            Answer::Reserve { key } => self.answered(CallError { new_key: Some(key.clone()), ..key_required() }),
+            Answer::Reserve { key } => {
+                self.answered(CallError { new_key: Some(key.clone()), ..key_required() })
+            }
             Answer::Result { .. } | Answer::Error(_) | Answer::Gone => return answer,
         };
         Answer::Error(Box::new(e))
@@ -170,7 +172,10 @@ impl Ledger {
                 call,
                 op,
                 Kind::AnswerConflict,
-                format!("Another answer was given to a question of the operation {} before, and that one counts.", op.id),
+                format!(
+                    "Another answer was given to a question of the operation {} before, and that one counts.",
+                    op.id
+                ),
                 "Call again with `retryKey` and without answers to get the result under the first answer.",
             )
         }

@@ -112,7 +112,6 @@ pub fn approval() -> Ask {
     Ask { key: "approval".into(), kind: InputKind::Approval, request: b"POST /refunds amount=5?".to_vec() }
 }
 
-
 pub fn intent(recovery: &Recovery, name: &str) -> Intent {
     Intent {
         name: name.into(),
@@ -210,14 +209,21 @@ impl Tool {
             idle: Millis::secs(3600),
             absolute: Millis::secs(7200),
         };
-        let made = attempt.handle_change("basket", HandleChange::Create(new), Receipt(text.clone().into_bytes())).await?;
+        let made = attempt
+            .handle_change("basket", HandleChange::Create(new), Receipt(text.clone().into_bytes()))
+            .await?;
         hang(1).await;
         let there = self.ledger().handle(&principal, &text).await.map_err(Stopped::Store)?;
         let Some(there) = there else { return Err(RunError::Tool("it is gone".into())) };
         // What it adds depends on what is there: done twice, it would show.
         let value = format!("{}+1", String::from_utf8_lossy(&there.value)).into_bytes();
-        let change =
-            HandleChange::Update { id_hash, principal, expected: there.version, value: value.clone(), at: Time(0) };
+        let change = HandleChange::Update {
+            id_hash,
+            principal,
+            expected: there.version,
+            value: value.clone(),
+            at: Time(0),
+        };
         let changed = attempt.handle_change("add", change, Receipt(value)).await?;
         hang(2).await;
         let told = match (made, changed) {
@@ -317,7 +323,19 @@ impl Boot {
             of: Arc::downgrade(&ledger).into(),
         });
         ledger.set_runner(tool.clone());
-        Boot { env, memory, store, ledger, tool, provider, notes, gate, policy: policy(), single: true, asks: Vec::new() }
+        Boot {
+            env,
+            memory,
+            store,
+            ledger,
+            tool,
+            provider,
+            notes,
+            gate,
+            policy: policy(),
+            single: true,
+            asks: Vec::new(),
+        }
     }
 
     /// The next boot on the same records. The earlier one is left as it is: kill it, or let it be a zombie.
@@ -409,7 +427,8 @@ impl Boot {
     pub fn spawn_call(&self, call: &Call) -> tokio::task::JoinHandle<Answer> {
         let (ledger, call, creation) = (self.ledger.clone(), call.clone(), self.creation());
         let h = tokio::spawn(async move {
-            let a = ledger.call::<()>(&call, &move || Ok(creation.clone()), std::future::pending(), |_| {}).await;
+            let a =
+                ledger.call::<()>(&call, &move || Ok(creation.clone()), std::future::pending(), |_| {}).await;
             ledger.or_error(&call, a.unwrap())
         });
         self.env.tasks.lock().unwrap().push(h.abort_handle());
