@@ -29,6 +29,7 @@ pub mod memory;
 pub mod operation;
 pub mod planted;
 pub mod service;
+mod shelf;
 pub mod step;
 pub mod store;
 pub mod twin;

@@ -3,10 +3,13 @@
 //! Every transition of an operation is here and nowhere else. A store persists what comes out under a
 //! compare-and-set on the record's version, so a decision made on a stale record changes nothing.
 
+mod end;
 mod event;
 mod inputs;
 mod settle;
 
+pub(crate) use end::DENIED;
+use end::{end, never_sent};
 pub use event::{Event, Fence, Finding, Opening, Outcome, Refusal, Verdict};
 
 use crate::Strategy;
@@ -128,12 +131,6 @@ fn settling(op: &Operation, f: Fence) -> Result<(), Refusal> {
         Execution::Running | Execution::InDoubt { .. } => Ok(()),
         _ => Err(Refusal::State),
     }
-}
-
-fn end(op: &mut Operation, execution: Execution, now: Time) {
-    op.execution = execution;
-    op.ended_at = Some(now);
-    op.owner = Epoch(0);
 }
 
 fn claim(op: &mut Operation, epoch: Epoch, by_call: bool, now: Time) {
@@ -378,51 +375,8 @@ pub fn decide(op: &Operation, event: Event, now: Time) -> Result<Transition, Ref
             }
             _ => return Err(Refusal::State),
         },
-        Event::Cancel { by } => match op.execution {
-            Execution::Accepted => cancel(&mut next, by, now),
-            Execution::Running if !op.may_have_effect() || planted!(CancelAfterNoReturn) => {
-                cancel(&mut next, by, now)
-            }
-            Execution::Running if op.effects.len() > 1 || op.effects_settled() => {
-                if op.cancel_requested {
-                    return Err(Refusal::Nothing);
-                }
-                next.cancel_requested = true;
-                next.decisions.push(Decision { at: now, by, what: "cancel requested".into() });
-            }
-            Execution::Running => return Err(Refusal::PastNoReturn),
-            Execution::InputRequired { .. } if !op.may_have_effect() => {
-                let denied = op.waits_for_approval();
-                cancel(&mut next, by, now);
-                if let Some(d) = next.decisions.last_mut().filter(|_| denied) {
-                    DENIED.clone_into(&mut d.what);
-                }
-            }
-            // What was done stays done; whoever waits gets an account of it.
-            Execution::InputRequired { .. } if op.waits_for_input() && op.effects_settled() => {
-                next.cancel_requested = true;
-                next.decisions.push(Decision { at: now, by, what: "cancel requested".into() });
-                conclude(&mut next, now);
-            }
-            Execution::InputRequired { .. } => return Err(Refusal::PastNoReturn),
-            _ => return Err(Refusal::State),
-        },
-        Event::Expire => match op.execution {
-            Execution::Accepted if now >= op.not_before => {
-                end(&mut next, Execution::Cancelled { explicit: false }, now)
-            }
-            Execution::InputRequired { .. } if op.input_expires_at().is_some_and(|t| now >= t) => {
-                if !op.may_have_effect() {
-                    never_sent(&mut next, "nobody answered what it asked");
-                    end(&mut next, Execution::Cancelled { explicit: false }, now);
-                } else if op.effects_settled() {
-                    conclude(&mut next, now);
-                } else {
-                    return Err(Refusal::Unsettled);
-                }
-            }
-            _ => return Err(Refusal::State),
-        },
+        Event::Cancel { by } => end::cancel(op, &mut next, by, now)?,
+        Event::Expire => end::expire(op, &mut next, now)?,
         Event::Deliver(state) => {
             if op.execution != Execution::Completed || state <= DeliveryState::Ready {
                 return Err(Refusal::State);
@@ -465,35 +419,7 @@ pub fn decide(op: &Operation, event: Event, now: Time) -> Result<Transition, Ref
     Ok(Transition { next, blobs })
 }
 
-/// The word in decisions of who was asked for a yes and said no.
-pub(crate) const DENIED: &str = "denied";
-
-/// Its next attempt, by recovery, only gives an account of what was done.
-fn conclude(op: &mut Operation, now: Time) {
-    op.conclude = true;
-    op.execution = Execution::Running;
-    op.owner = Epoch(0);
-    op.not_before = now;
-    op.counted_from = op.attempt + 1;
-}
-
 const RECONCILING: &str = "reconciliation begun";
-
-/// Settles what was intended and provably never sent, so that nothing closes with an open effect.
-fn never_sent(op: &mut Operation, why: &str) {
-    for e in op.effects.iter_mut().filter(|e| !e.is_settled()) {
-        e.state = EffectState::Rejected;
-        if e.why.is_empty() {
-            why.clone_into(&mut e.why);
-        }
-    }
-}
-
-fn cancel(op: &mut Operation, by: String, now: Time) {
-    never_sent(op, "cancelled before anything was sent");
-    op.decisions.push(Decision { at: now, by, what: "cancelled".into() });
-    end(op, Execution::Cancelled { explicit: true }, now);
-}
 
 /// What recovery does with an operation whose attempts are used up: as LEDGER's attempt cap says.
 #[must_use]

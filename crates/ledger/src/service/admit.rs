@@ -1,33 +1,20 @@
-//! Which operation does a call belong to, and what is it answered: the look-up order of the contract.
+//! What a call is answered: it opens an operation, joins one, brings answers, waits.
 
 use super::live::{News, Watch};
-use super::refuse::key_required;
+use super::place::Place;
 use super::run::Given;
 use super::{Answer, ApplyError, Call, CallError, Creation, JoinedBy, Kind, Ledger, Note, Progress};
 use crate::decide::{self, Event, Opening, Refusal};
 use crate::failpoint;
 use crate::input::{self, Given as GivenAnswers, MAX_ANSWER};
-use crate::keys::{self, Carrier, KeyKind};
 use crate::operation::{DeliveryState, Execution, Operation, Unkeyed};
 use crate::planted;
-use crate::store::{BlobKind, Committed, Found, SlotWrite, StoreError, Write};
+use crate::store::{BlobKind, Committed, SlotWrite, StoreError, Write};
 use crate::twin::{self, Twin};
 use crate::words::{Epoch, Key, Millis, OperationId, Time};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-
-/// How a call found its operation, or that there is none.
-enum Place {
-    /// It belongs to this one.
-    Known(Box<Operation>, JoinedBy),
-    /// A new one is to be created.
-    New { key: Option<Key>, slot: SlotWrite },
-    /// The newest operation of the slot may be this call's; wait to know.
-    Wait(Box<Operation>),
-    /// It is answered with this.
-    Error(Box<CallError>),
-}
 
 /// What is asked while waiting: is the caller still there.
 type Gone<'a> = Pin<&'a mut (dyn Future<Output = ()> + Send)>;
@@ -110,105 +97,6 @@ impl Ledger {
             }
         }
         Ok(error(CallError::store(&StoreError::Unavailable("other calls kept coming first".into()))))
-    }
-
-    /// The look-up order: a key decides before the slot does.
-    async fn place(&self, call: &Call) -> Result<Place, StoreError> {
-        if let Some(id) = call.named {
-            return self.place_by_name(call, id).await;
-        }
-        let secret = &self.store.identity().secret;
-        let Some(k) = &call.key else {
-            return match call.unkeyed {
-                Unkeyed::Reject => {
-                    Ok(Place::Error(Box::new(CallError { new_key: Some(self.mint(call)), ..key_required() })))
-                }
-                Unkeyed::New => Ok(Place::New { key: None, slot: SlotWrite::Set }),
-                Unkeyed::Guard | Unkeyed::Reserve => self.place_by_slot(call, None).await,
-            };
-        };
-        match keys::kind(secret, &call.scope, &call.fingerprint, &k.key) {
-            KeyKind::Operation(id) => match self.store.by_id(id).await? {
-                // A foreign operation looks like an unknown one.
-                Some(Found::Operation(op)) if op.scope == call.scope || planted!(ForeignOperation) => {
-                    Ok(self.fits(call, *op, JoinedBy::Operation))
-                }
-                _ => Ok(Place::Error(Box::new(self.expired(call)))),
-            },
-            KeyKind::MintedForAnother => Ok(Place::Error(Box::new(self.conflict(call, None)))),
-            kind @ (KeyKind::Minted | KeyKind::Own) => {
-                match self.store.by_key(&call.scope.key_hash(&k.key)).await? {
-                    Some(Found::Operation(op)) => Ok(self.fits(call, *op, JoinedBy::Key)),
-                    Some(Found::Tombstone(_)) => Ok(Place::Error(Box::new(self.expired(call)))),
-                    // A model may have invented it for its retry: its twin is looked for first.
-                    None if kind == KeyKind::Own
-                        && k.carrier == Carrier::Argument
-                        && matches!(call.unkeyed, Unkeyed::Guard | Unkeyed::Reserve) =>
-                    {
-                        self.place_by_slot(call, Some(k.key.clone())).await
-                    }
-                    None => Ok(Place::New { key: Some(k.key.clone()), slot: SlotWrite::Set }),
-                }
-            }
-        }
-    }
-
-    /// A sealed state names it. A key beside it has to mean the same.
-    async fn place_by_name(&self, call: &Call, id: OperationId) -> Result<Place, StoreError> {
-        let op = match self.store.by_id(id).await? {
-            Some(Found::Operation(op)) if op.scope == call.scope || planted!(ForeignOperation) => *op,
-            _ => return Ok(Place::Error(Box::new(self.expired(call)))),
-        };
-        if let Some(k) = &call.key
-            && op.key.as_ref() != Some(&k.key)
-            && k.key.operation_id() != Some(id)
-        {
-            // One that a model invented was passed over when its call joined this operation as its twin.
-            let passed_over = k.carrier == Carrier::Argument
-                && keys::kind(&self.store.identity().secret, &call.scope, &call.fingerprint, &k.key)
-                    == KeyKind::Own
-                && self.store.by_key(&call.scope.key_hash(&k.key)).await?.is_none();
-            if !passed_over {
-                return Ok(Place::Error(Box::new(self.conflict(call, Some(id)))));
-            }
-        }
-        Ok(self.fits(call, op, JoinedBy::State))
-    }
-
-    fn fits(&self, call: &Call, op: Operation, by: JoinedBy) -> Place {
-        if op.fingerprint == call.fingerprint || planted!(KeyWithoutFingerprint) {
-            Place::Known(Box::new(op), by)
-        } else {
-            Place::Error(Box::new(self.conflict(call, Some(op.id))))
-        }
-    }
-
-    async fn place_by_slot(&self, call: &Call, key: Option<Key>) -> Result<Place, StoreError> {
-        let Some(op) = self.store.by_slot(&call.scope.slot_hash(&call.fingerprint)).await? else {
-            if planted!(SlotWithoutCompareAndSet) {
-                return Ok(Place::New { key, slot: SlotWrite::Set });
-            }
-            return Ok(Place::New { key, slot: SlotWrite::CompareAndSet(None) });
-        };
-        // Deliveries are written lazily: what is on its way counts.
-        let op = self.outbox.newest(op);
-        Ok(
-            match twin::classify(
-                &op,
-                self.store.now(),
-                call.guard_window,
-                self.store.gaps(),
-                self.caller_gone(&op),
-            ) {
-                Twin::History if planted!(SlotWithoutCompareAndSet) => {
-                    Place::New { key, slot: SlotWrite::Set }
-                }
-                Twin::History => Place::New { key, slot: SlotWrite::CompareAndSet(Some(op.id)) },
-                Twin::Join => Place::Known(Box::new(op), JoinedBy::Fingerprint),
-                Twin::Wait => Place::Wait(Box::new(op)),
-                Twin::Delivered => Place::Error(Box::new(self.twin(call, &op))),
-            },
-        )
     }
 
     /// Creates the operation and starts its first attempt. `None`: something came first; look again.

@@ -148,11 +148,10 @@ impl Ledger {
 
     /// Records news that came while the write of an earlier delivery was on its way.
     async fn deliver_late(&self, id: OperationId, state: DeliveryState) -> Result<(), StoreError> {
-        if let Some(op) = self.read(id).await? {
-            match self.apply(&op, |_| Ok(vec![Event::Deliver(state)])).await {
-                Err(ApplyError::Store(e)) => return Err(e),
-                _ => {}
-            }
+        if let Some(op) = self.read(id).await?
+            && let Err(ApplyError::Store(e)) = self.apply(&op, |_| Ok(vec![Event::Deliver(state)])).await
+        {
+            return Err(e);
         }
         if let Some(e) = self.outbox.lock().get_mut(&id) {
             // What came meanwhile waits for the next round.
@@ -169,11 +168,9 @@ impl Ledger {
         if let Ok(Some(op)) = self.read(id).await
             && *op.scope.principal == *principal
         {
-            match self.apply(&op, |_| Ok(vec![Event::Deliver(DeliveryState::Acknowledged)])).await {
-                Err(ApplyError::Store(e)) => {
-                    tracing::warn!(operation = %id, error = %e, "an acknowledgement could not be recorded")
-                }
-                _ => {}
+            let acknowledged = Event::Deliver(DeliveryState::Acknowledged);
+            if let Err(ApplyError::Store(e)) = self.apply(&op, |_| Ok(vec![acknowledged.clone()])).await {
+                tracing::warn!(operation = %id, error = %e, "an acknowledgement could not be recorded");
             }
         }
     }

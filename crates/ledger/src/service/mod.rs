@@ -1,7 +1,9 @@
 //! The service on core and store: finds the operation a call belongs to, runs attempts, resumes them,
 //! accounts for deliveries.
 //!
-//! - `admit`: which operation does a call belong to, and what is it answered;
+//! - `place`: which operation does a call belong to;
+//! - `admit`: what is it answered, and how is a new one created;
+//! - `told`: the kinds of answers that are no results;
 //! - `refuse`: the answers that are no results;
 //! - `apply`: events become a write;
 //! - `attempt`: one try and its effects;
@@ -21,13 +23,16 @@ mod deliver;
 mod inputs;
 mod live;
 mod operate;
+mod place;
 mod recover;
 mod refuse;
 mod run;
+mod told;
 
 pub use attempt::{Attempt, Performed, Stopped};
 pub use live::{Changes, Progress};
 pub use operate::{Detail, EffectDetail, OperateError};
+pub use told::{CallError, Kind};
 
 use crate::bus::{Alone, Bus};
 use crate::decide::Refusal;
@@ -72,131 +77,6 @@ impl Default for Settings {
             tombstones_for: Millis::secs(400 * 86_400),
             ready_grace: Millis::secs(90),
             max_rest: Millis::secs(1800),
-        }
-    }
-}
-
-/// What a model can act on: the kinds of errors that answer a call and are never stored as results.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Kind {
-    /// The tool wants a key.
-    KeyRequired,
-    /// The key names an operation with other arguments.
-    KeyConflict,
-    /// The key names an operation that is no longer kept.
-    KeyExpired,
-    /// The same call without a key was made a moment ago.
-    Twin,
-    /// It goes on; ask again.
-    StillRunning,
-    /// It may or may not have happened.
-    InDoubt,
-    /// Nothing ran; retry is safe.
-    Unavailable,
-    /// It is not known whether it was admitted; retry with the key is safe.
-    AdmissionUnknown,
-    /// The arguments don't fit.
-    BadArguments,
-    /// Not allowed, or cancelled.
-    Denied,
-    /// Another answer to the same question came first.
-    AnswerConflict,
-    /// A person must say yes first.
-    ApprovalRequired,
-    /// The handle was there and is no longer.
-    HandleExpired,
-    /// There is no such handle for this caller.
-    HandleUnknown,
-}
-
-impl Kind {
-    /// Every kind.
-    pub const ALL: [Kind; 14] = [
-        Kind::KeyRequired,
-        Kind::KeyConflict,
-        Kind::KeyExpired,
-        Kind::Twin,
-        Kind::StillRunning,
-        Kind::InDoubt,
-        Kind::Unavailable,
-        Kind::AdmissionUnknown,
-        Kind::BadArguments,
-        Kind::Denied,
-        Kind::AnswerConflict,
-        Kind::ApprovalRequired,
-        Kind::HandleExpired,
-        Kind::HandleUnknown,
-    ];
-
-    /// The word on the wire.
-    #[must_use]
-    pub fn word(self) -> &'static str {
-        match self {
-            Kind::KeyRequired => "key_required",
-            Kind::KeyConflict => "key_conflict",
-            Kind::KeyExpired => "key_expired",
-            Kind::Twin => "twin",
-            Kind::StillRunning => "still_running",
-            Kind::InDoubt => "in_doubt",
-            Kind::Unavailable => "unavailable",
-            Kind::AdmissionUnknown => "admission_unknown",
-            Kind::BadArguments => "bad_arguments",
-            Kind::Denied => "denied",
-            Kind::AnswerConflict => "answer_conflict",
-            Kind::ApprovalRequired => "approval_required",
-            Kind::HandleExpired => "handle_expired",
-            Kind::HandleUnknown => "handle_unknown",
-        }
-    }
-}
-
-/// An answer that is no result: what happened, what is safe now, what to do.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CallError {
-    /// Which kind.
-    pub kind: Kind,
-    /// One plain sentence: what happened.
-    pub sentence: String,
-    /// What to do.
-    pub advice: String,
-    /// The operation it is about.
-    pub operation: Option<OperationId>,
-    /// When asking again makes sense.
-    pub retry_after: Option<Millis>,
-    /// The key that means "I am that call again".
-    pub retry_key: Option<String>,
-    /// A key that means "a second one, please".
-    pub new_key: Option<String>,
-}
-
-impl CallError {
-    /// An error that names no operation and no keys.
-    #[must_use]
-    pub fn plain(kind: Kind, sentence: impl Into<String>, advice: impl Into<String>) -> CallError {
-        CallError {
-            kind,
-            sentence: sentence.into(),
-            advice: advice.into(),
-            operation: None,
-            retry_after: None,
-            retry_key: None,
-            new_key: None,
-        }
-    }
-
-    pub(crate) fn store(e: &StoreError) -> CallError {
-        match e {
-            StoreError::Unavailable(_) | StoreError::Damaged(_) => CallError::plain(
-                Kind::Unavailable,
-                "The ledger can't be used at the moment, so nothing ran.",
-                "Call again a little later; it is safe. Give the same key if you gave one.",
-            ),
-            StoreError::Uncertain(_) => CallError::plain(
-                Kind::AdmissionUnknown,
-                "The ledger did not confirm the operation, so it is not known whether it was admitted.",
-                "Call again with the same key (or, if you gave none, with the same arguments and no key): if it was admitted, you get its answer.",
-            ),
         }
     }
 }

@@ -186,7 +186,10 @@ struct Ends {
 type Socket = Watched<TcpStream>;
 
 /// A connection as far as it has come.
-#[expect(clippy::large_enum_variant, reason = "nearly all connections are of the large variant, and for long")]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nearly all connections are of the large variant, and for long"
+)]
 enum Stage {
     /// It has not been seen yet what the other end speaks; `None` where that just turned out.
     Opening(Option<Box<(Socket, Requests)>>),

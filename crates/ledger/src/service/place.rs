@@ -1,0 +1,123 @@
+//! Which operation a call belongs to: a state that names it, a key, the slot of its arguments.
+
+use super::refuse::key_required;
+use super::{Call, CallError, JoinedBy, Ledger};
+use crate::keys::{self, Carrier, KeyKind};
+use crate::operation::{Operation, Unkeyed};
+use crate::planted;
+use crate::store::{Found, SlotWrite, StoreError};
+use crate::twin::{self, Twin};
+use crate::words::{Key, OperationId};
+
+/// How a call found its operation, or that there is none.
+pub(super) enum Place {
+    /// It belongs to this one.
+    Known(Box<Operation>, JoinedBy),
+    /// A new one is to be created.
+    New { key: Option<Key>, slot: SlotWrite },
+    /// The newest operation of the slot may be this call's; wait to know.
+    Wait(Box<Operation>),
+    /// It is answered with this.
+    Error(Box<CallError>),
+}
+
+impl Ledger {
+    /// The look-up order: a state decides before a key, and a key before the slot does.
+    pub(super) async fn place(&self, call: &Call) -> Result<Place, StoreError> {
+        if let Some(id) = call.named {
+            return self.place_by_name(call, id).await;
+        }
+        let secret = &self.store.identity().secret;
+        let Some(k) = &call.key else {
+            return match call.unkeyed {
+                Unkeyed::Reject => {
+                    Ok(Place::Error(Box::new(CallError { new_key: Some(self.mint(call)), ..key_required() })))
+                }
+                Unkeyed::New => Ok(Place::New { key: None, slot: SlotWrite::Set }),
+                Unkeyed::Guard | Unkeyed::Reserve => self.place_by_slot(call, None).await,
+            };
+        };
+        match keys::kind(secret, &call.scope, &call.fingerprint, &k.key) {
+            KeyKind::Operation(id) => match self.store.by_id(id).await? {
+                // A foreign operation looks like an unknown one.
+                Some(Found::Operation(op)) if op.scope == call.scope || planted!(ForeignOperation) => {
+                    Ok(self.fits(call, *op, JoinedBy::Operation))
+                }
+                _ => Ok(Place::Error(Box::new(self.expired(call)))),
+            },
+            KeyKind::MintedForAnother => Ok(Place::Error(Box::new(self.conflict(call, None)))),
+            kind @ (KeyKind::Minted | KeyKind::Own) => {
+                match self.store.by_key(&call.scope.key_hash(&k.key)).await? {
+                    Some(Found::Operation(op)) => Ok(self.fits(call, *op, JoinedBy::Key)),
+                    Some(Found::Tombstone(_)) => Ok(Place::Error(Box::new(self.expired(call)))),
+                    // A model may have invented it for its retry: its twin is looked for first.
+                    None if kind == KeyKind::Own
+                        && k.carrier == Carrier::Argument
+                        && matches!(call.unkeyed, Unkeyed::Guard | Unkeyed::Reserve) =>
+                    {
+                        self.place_by_slot(call, Some(k.key.clone())).await
+                    }
+                    None => Ok(Place::New { key: Some(k.key.clone()), slot: SlotWrite::Set }),
+                }
+            }
+        }
+    }
+
+    /// A sealed state names it. A key beside it has to mean the same.
+    async fn place_by_name(&self, call: &Call, id: OperationId) -> Result<Place, StoreError> {
+        let op = match self.store.by_id(id).await? {
+            Some(Found::Operation(op)) if op.scope == call.scope || planted!(ForeignOperation) => *op,
+            _ => return Ok(Place::Error(Box::new(self.expired(call)))),
+        };
+        if let Some(k) = &call.key
+            && op.key.as_ref() != Some(&k.key)
+            && k.key.operation_id() != Some(id)
+        {
+            // One that a model invented was passed over when its call joined this operation as its twin.
+            let passed_over = k.carrier == Carrier::Argument
+                && keys::kind(&self.store.identity().secret, &call.scope, &call.fingerprint, &k.key)
+                    == KeyKind::Own
+                && self.store.by_key(&call.scope.key_hash(&k.key)).await?.is_none();
+            if !passed_over {
+                return Ok(Place::Error(Box::new(self.conflict(call, Some(id)))));
+            }
+        }
+        Ok(self.fits(call, op, JoinedBy::State))
+    }
+
+    fn fits(&self, call: &Call, op: Operation, by: JoinedBy) -> Place {
+        if op.fingerprint == call.fingerprint || planted!(KeyWithoutFingerprint) {
+            Place::Known(Box::new(op), by)
+        } else {
+            Place::Error(Box::new(self.conflict(call, Some(op.id))))
+        }
+    }
+
+    async fn place_by_slot(&self, call: &Call, key: Option<Key>) -> Result<Place, StoreError> {
+        let Some(op) = self.store.by_slot(&call.scope.slot_hash(&call.fingerprint)).await? else {
+            if planted!(SlotWithoutCompareAndSet) {
+                return Ok(Place::New { key, slot: SlotWrite::Set });
+            }
+            return Ok(Place::New { key, slot: SlotWrite::CompareAndSet(None) });
+        };
+        // Deliveries are written lazily: what is on its way counts.
+        let op = self.outbox.newest(op);
+        Ok(
+            match twin::classify(
+                &op,
+                self.store.now(),
+                call.guard_window,
+                self.store.gaps(),
+                self.caller_gone(&op),
+            ) {
+                Twin::History if planted!(SlotWithoutCompareAndSet) => {
+                    Place::New { key, slot: SlotWrite::Set }
+                }
+                Twin::History => Place::New { key, slot: SlotWrite::CompareAndSet(Some(op.id)) },
+                Twin::Join => Place::Known(Box::new(op), JoinedBy::Fingerprint),
+                Twin::Wait => Place::Wait(Box::new(op)),
+                Twin::Delivered => Place::Error(Box::new(self.twin(call, &op))),
+            },
+        )
+    }
+}
