@@ -1,7 +1,7 @@
 // What a TypeScript worker has in common with the other: one JSON request a line on stdin, one JSON answer a line on
 // stdout.
 //
-// {"n", "op": "call", "client", "url", "tool", "arguments", "meta", "timeoutMs", "auth", "abortAfterMs"}
+// {"n", "op": "call", "client", "url", "tool", "arguments", "meta", "timeoutMs", "auth", "abortAfterMs", "asked"}
 // {"n", "op": "list" | "resources" | "prompts", …}       every page; resources are read, too
 // {"n", "op": "subscribe", …}                            to changes of the list of tools
 // {"n", "op": "seen", …}                                 the notifications that have come since
@@ -9,26 +9,44 @@
 //
 // `client` names a client object that is kept from one request to the next, as a host would keep it.
 // A failed `connect` makes a new one at the next request; nothing is ever sent twice from here.
+//
+// With `asked` the client says that its user can be asked, that it can sample and that it has roots. What a server asks
+// is passed on, {"ask", "client", "method", "params"} on a line, and the answer to it comes back as {"answer", "result"}.
 import { createInterface } from 'node:readline';
 
 const CHANGED = 'notifications/tools/list_changed';
+const ASKED = ['elicitation/create', 'sampling/createMessage', 'roots/list'];
+
+/** What a client declares that can be asked all of it. */
+const CAPABILITIES = { elicitation: { form: {}, url: {} }, sampling: {}, roots: {} };
 
 /**
- * Serves. `make` gives a client object that is not connected, with `connect(url, headers, limit)` on it;
- * `hear(client, method, then)` registers for a notification; `subscribe(client, limit)` asks for changes of the list of
- * tools where that takes asking, and says how.
+ * Serves. `make(capabilities)` gives a client object that is not connected, with `connect(url, headers, limit)` on it;
+ * `hear(client, method, then)` registers for a notification and `asked(client, method, then)` for a request of the server;
+ * `subscribe(client, limit)` asks for changes of the list of tools where that takes asking, and says how.
  */
-export function serve({ make, hear, subscribe }) {
+export function serve({ make, hear, asked, subscribe }) {
   const hosts = new Map();
+  const questions = new Map();
+  let number = 0;
 
-  async function connected({ client: name, url, auth, timeoutMs }) {
-    const key = JSON.stringify([name, url, auth ?? null]);
+  /** Passes a question on, and waits for its answer. */
+  function passOn(client, { method, params }) {
+    number += 1;
+    const ask = number;
+    say({ ask, client, method, params: params ?? {} });
+    return new Promise((answered) => questions.set(ask, answered));
+  }
+
+  async function connected({ client: name, url, auth, timeoutMs, asked: isAsked }) {
+    const key = JSON.stringify([name, url, auth ?? null, isAsked ?? false]);
     const known = hosts.get(key);
     if (known) return known;
-    const { client, connect } = make();
+    const { client, connect } = make(isAsked ? CAPABILITIES : {});
     const host = { client, seen: [] };
     // Registered before the connection is made: a server may speak first.
     hear(client, CHANGED, () => host.seen.push(CHANGED));
+    if (isAsked) for (const method of ASKED) asked(client, method, (request) => passOn(name, request));
     await connect(new URL(url), auth ? { Authorization: auth } : {}, { timeout: timeoutMs ?? 5000 });
     client.onclose = () => hosts.delete(key);
     hosts.set(key, host);
@@ -101,6 +119,11 @@ export function serve({ make, hear, subscribe }) {
   const say = (answer) => process.stdout.write(`${JSON.stringify(answer)}\n`);
   createInterface({ input: process.stdin }).on('line', (line) => {
     const request = JSON.parse(line);
+    if (request.answer !== undefined) {
+      questions.get(request.answer)?.(request.result);
+      questions.delete(request.answer);
+      return;
+    }
     carryOut(request).then(
       (result) => say({ n: request.n, result }),
       (error) => {

@@ -1,6 +1,6 @@
 """What a Python worker has in common with the other: one JSON request a line on stdin, one JSON answer a line on stdout.
 
-{"n", "op": "call", "client", "url", "tool", "arguments", "meta", "timeoutMs", "auth", "abortAfterMs"}
+{"n", "op": "call", "client", "url", "tool", "arguments", "meta", "timeoutMs", "auth", "abortAfterMs", "asked"}
 {"n", "op": "list" | "resources" | "prompts", ...}     every page; resources are read, too
 {"n", "op": "subscribe", ...}                          to changes of the list of tools
 {"n", "op": "seen", ...}                               the notifications that have come since
@@ -8,14 +8,18 @@
 
 `client` names a client object that is kept from one request to the next, as a host would keep it. These clients are
 torn down by a lost connection; the next request then makes a new one. Nothing is ever sent twice from here.
+
+With `asked` the client says that its user can be asked, that it can sample and that it has roots. What a server asks is
+passed on, {"ask", "client", "method", "params"} on a line, and the answer to it comes back as {"answer", "result"}.
 """
 
 import asyncio
 import json
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from typing import Any, Protocol
 
 import anyio
@@ -28,6 +32,28 @@ CHANGED = "notifications/tools/list_changed"
 def say(answer: dict[str, Any]) -> None:
     sys.stdout.write(json.dumps(answer) + "\n")
     sys.stdout.flush()
+
+
+class Questions:
+    """What servers ask, on its way to whoever reads these lines, and the answers to it."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self.open: dict[int, asyncio.Future[dict[str, Any]]] = {}
+
+    async def ask(self, client: str, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        self.number += 1
+        number = self.number
+        answer = self.open[number] = asyncio.get_running_loop().create_future()
+        say({"ask": number, "client": client, "method": method, "params": params})
+        try:
+            return await answer
+        finally:
+            del self.open[number]
+
+    def answer(self, number: int, result: dict[str, Any]) -> None:
+        if (waiting := self.open.get(number)) is not None and not waiting.done():
+            waiting.set_result(result)
 
 
 def innermost(error: BaseException) -> BaseException:
@@ -66,15 +92,18 @@ class Session(Protocol):
         """Asks for changes of the list of tools where that takes asking, and says how."""
 
 
-Connect = Callable[[str, str | None, list[str]], AbstractAsyncContextManager[Session]]
+Asked = Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]
+"""Passes on the method and the parameters of what a server asks, and comes back with the answer."""
+
+Connect = Callable[[str, str | None, list[str], Asked | None], AbstractAsyncContextManager[Session]]
 
 
 class Host:
     """One client object in its own task, since its scopes must be entered and left by the same one."""
 
-    def __init__(self, connect: Connect, url: str, auth: str | None) -> None:
+    def __init__(self, connect: Connect, url: str, auth: str | None, asked: Asked | None) -> None:
         self.seen: list[str] = []
-        self.connect = lambda: connect(url, auth, self.seen)
+        self.connect = lambda: connect(url, auth, self.seen, asked)
         self.queue: asyncio.Queue[tuple[dict[str, Any], asyncio.Future[Any]] | None] = asyncio.Queue()
         self.current: asyncio.Future[Any] | None = None
         self.task = asyncio.create_task(self.run())
@@ -150,7 +179,8 @@ class Host:
 
 
 async def main(connect: Connect) -> None:
-    hosts: dict[tuple[str, str, str | None], Host] = {}
+    hosts: dict[tuple[str, str, str | None, bool], Host] = {}
+    questions = Questions()
     loop = asyncio.get_running_loop()
 
     async def serve(request: dict[str, Any]) -> None:
@@ -160,10 +190,12 @@ async def main(connect: Connect) -> None:
                     await hosts.pop(key).queue.put(None)
                 say({"n": request["n"], "result": {}})
                 return
-            key = (request["client"], request["url"], request.get("auth"))
+            name, is_asked = request["client"], bool(request.get("asked"))
+            key = (name, request["url"], request.get("auth"), is_asked)
             host = hosts.get(key)
             if host is None or host.task.done():
-                host = hosts[key] = Host(connect, request["url"], request.get("auth"))
+                asked = partial(questions.ask, name) if is_asked else None
+                host = hosts[key] = Host(connect, request["url"], request.get("auth"), asked)
             future = loop.create_future()
             await host.queue.put((request, future))
             done, _ = await asyncio.wait({future, host.task}, return_when=asyncio.FIRST_COMPLETED)
@@ -182,7 +214,11 @@ async def main(connect: Connect) -> None:
     tasks: set[asyncio.Task[None]] = set()
     say({"ready": True, "python": sys.version.split()[0]})
     while line := await reader.readline():
-        task = asyncio.create_task(serve(json.loads(line)))
+        request = json.loads(line)
+        if (number := request.get("answer")) is not None:
+            questions.answer(number, request["result"])
+            continue
+        task = asyncio.create_task(serve(request))
         tasks.add(task)
         task.add_done_callback(tasks.discard)
 

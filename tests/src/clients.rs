@@ -128,6 +128,35 @@ pub struct Pending {
     until: Instant,
 }
 
+/// What a server asks of a client's user, model or host.
+#[derive(Clone, Debug)]
+pub struct Question {
+    /// The method, such as `elicitation/create`.
+    pub method: String,
+    /// Its parameters, as the client understood them.
+    pub params: Value,
+}
+
+impl Question {
+    /// The sentence that a user is shown.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        self.params["message"].as_str().unwrap_or_default()
+    }
+
+    /// A user who agrees, and fills this in.
+    #[must_use]
+    pub fn accept(content: Value) -> Value {
+        json!({ "action": "accept", "content": content })
+    }
+
+    /// A user who does not.
+    #[must_use]
+    pub fn decline() -> Value {
+        json!({ "action": "decline" })
+    }
+}
+
 /// What an official client is to do.
 #[derive(Clone, Debug)]
 pub struct Order<'a> {
@@ -170,7 +199,7 @@ impl Worker {
         arguments: &Value,
         meta: &Value,
     ) -> Result<Pending> {
-        self.begin(order, json!({ "op": "call", "tool": tool, "arguments": arguments, "meta": if meta == &json!({}) { Value::Null } else { meta.clone() } }))
+        self.begin(order, call_of(tool, arguments, meta))
     }
 
     /// The answer of a call.
@@ -201,6 +230,39 @@ impl Worker {
     pub fn call(&mut self, order: &Order<'_>, tool: &str, arguments: &Value, meta: &Value) -> Result<Said> {
         let pending = self.begin_call(order, tool, arguments, meta)?;
         self.end_call(pending)
+    }
+
+    /// Makes a call with a client whose user can be asked: `answer` says what it says to each question, as the result of
+    /// the question's method. The order's limit is for each request of the client, `within` for all of them together.
+    ///
+    /// # Errors
+    /// The worker is gone or silent, or there is no answer.
+    pub fn call_answering(
+        &mut self,
+        order: &Order<'_>,
+        tool: &str,
+        arguments: &Value,
+        meta: &Value,
+        within: Duration,
+        mut answer: impl FnMut(&Question) -> Result<Value>,
+    ) -> Result<Said> {
+        let mut call = call_of(tool, arguments, meta);
+        call["asked"] = json!(true);
+        let pending = self.begin(order, call)?;
+        let until = Instant::now() + within;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            let line =
+                self.process.json_line(left).with_context(|| format!("the {} worker", self.kind.name()))?;
+            if let Some(number) = line["ask"].as_u64() {
+                let method = line["method"].as_str().unwrap_or_default().to_owned();
+                let question = Question { method, params: line["params"].clone() };
+                let result = answer(&question)?;
+                self.process.tell(&json!({ "answer": number, "result": result }).to_string())?;
+            } else if line["n"] == json!(pending.number) {
+                return Ok(read(&line));
+            }
+        }
     }
 
     /// Lists the tools: `{"tools", "protocolVersion"}`.
@@ -292,6 +354,11 @@ impl Worker {
             }
         }
     }
+}
+
+fn call_of(tool: &str, arguments: &Value, meta: &Value) -> Value {
+    let meta = if meta == &json!({}) { &Value::Null } else { meta };
+    json!({ "op": "call", "tool": tool, "arguments": arguments, "meta": meta })
 }
 
 fn millis(d: Duration) -> u64 {

@@ -83,7 +83,8 @@ impl Cluster {
         Cluster::start_with(project, count, None)
     }
 
-    /// The same of another program that serves a project's configuration (`--config`, `--listen`, `--data`).
+    /// The same of another program that serves a project's configuration (`--config`, `--listen`, `--data`, and what the
+    /// project says for `serve`).
     ///
     /// # Errors
     /// As [`Cluster::start`].
@@ -149,7 +150,7 @@ impl Cluster {
         if let Some(binary) = &self.binary {
             let mut other = std::process::Command::new(binary);
             other.current_dir(project.path()).args(["--config", "counterfoil.toml", "--listen", &listen]);
-            other.envs(project.environment.iter().map(|(n, v)| (n, v)));
+            other.args(&project.serve).envs(project.environment.iter().map(|(n, v)| (n, v)));
             command = other;
         }
         let direct = self.postgres.url(&self.database);

@@ -58,10 +58,18 @@ fn a_copy_goes_on_where_it_was_made() -> Result<()> {
     // Without a process the copy is made by the command.
     ensure!(project.ask(&["backup", "later.db"])?.0 == 0);
 
-    // The machine is lost; the copy is put on another one.
+    // The machine is lost; the copy is put on another one. Its key ring opens with the key that was kept beside it only.
+    ensure!(busy.1["masterKey"].as_str().is_some_and(|k| k.ends_with("master.key")), "{busy:?}");
+    let key = std::fs::read(project.data().join("master.key"))?;
     std::fs::remove_dir_all(project.data())?;
     std::fs::create_dir(project.data())?;
     std::fs::copy(&copy, project.data().join("ledger.db"))?;
+    let keyless = project.run(&["serve"])?;
+    let said = String::from_utf8_lossy(&keyless.stderr);
+    ensure!(keyless.status.code() == Some(2) && said.contains("counterfoil keys reset"), "{keyless:?}");
+    let place = project.data().join("master.key");
+    std::fs::write(&place, key)?;
+    std::fs::set_permissions(&place, std::fs::Permissions::from_mode(0o600))?;
     let mut gateway = project.gateway(None)?;
     let ready = counterfoil_tests::http::json(gateway.addr, "GET", "/readyz", None)?;
     ensure!(ready.status == 503 && ready.text().contains("restored from a backup"), "{}", ready.text());

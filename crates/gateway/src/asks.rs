@@ -13,9 +13,10 @@ use mcp::Revision;
 use mcp::constants::meta;
 use mcp::error::RpcError;
 use mcp::input::{self, Answer, Asker, Given, InputRequest};
-use mcp::json::{Raw, RawObject, quote};
+use mcp::json::{Limits, Raw, RawObject, quote};
 use mcp::server::{Exchange, Notifier, Outcome, WireResult};
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -30,6 +31,8 @@ pub struct Unanswered;
 /// How the client of a request is asked, and what it answered.
 pub(crate) struct Asks {
     given: Vec<(String, Raw)>,
+    /// Those that answer what was asked: they are all that comes back with the next round.
+    used: Mutex<BTreeMap<String, Raw>>,
     pending: Mutex<Option<Pending>>,
     way: Way,
     revision: Revision,
@@ -57,15 +60,15 @@ struct Stream {
 }
 
 /// What a reading request brings back.
-#[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ReadState {
     /// Rounds used.
     #[serde(rename = "r")]
     round: u32,
-    /// Answers of earlier rounds.
+    /// Answers of earlier rounds, digit for digit.
     #[serde(rename = "a", default, skip_serializing_if = "BTreeMap::is_empty")]
-    answers: BTreeMap<String, serde_json::Value>,
+    answers: BTreeMap<String, Box<RawValue>>,
     /// Where they are, if they are too large to travel.
     #[serde(rename = "s", default, skip_serializing_if = "Option::is_none")]
     shelf: Option<String>,
@@ -131,7 +134,7 @@ impl<'a> Reading<'a> {
         let revision = exchange.caller.revision;
         let declared = exchange.meta.client_capabilities().clone();
         let mut this = Reading { shared, of, round: 0, once, asks: Arc::new(Asks::none()) };
-        let mut given = Vec::new();
+        let (mut given, mut used) = (Vec::new(), BTreeMap::new());
         let way = match &shared.keeper {
             Some(keeper) if revision.is_legacy() => Way::Stream(Box::new(Stream {
                 notifier: notifier.clone(),
@@ -142,16 +145,20 @@ impl<'a> Reading<'a> {
             })),
             _ if revision.is_legacy() => Way::Nowhere,
             _ => {
-                given = this.brought(Given::of(&exchange.request)?).await?;
+                (given, used) = this.brought(Given::of(&exchange.request)?).await?;
                 Way::Rounds
             }
         };
-        this.asks = Arc::new(Asks { given, pending: Mutex::default(), way, revision, declared });
+        let used = Mutex::new(used);
+        this.asks = Arc::new(Asks { given, used, pending: Mutex::default(), way, revision, declared });
         Ok(this)
     }
 
-    /// The answers of this round and of those before.
-    async fn brought(&mut self, now: Given) -> Result<Vec<(String, Raw)>, RpcError> {
+    /// The answers of this round and of those before; and the latter alone.
+    async fn brought(
+        &mut self,
+        now: Given,
+    ) -> Result<(Vec<(String, Raw)>, BTreeMap<String, Raw>), RpcError> {
         let mut all = Vec::new();
         if let Some(token) = &now.state {
             let fingerprint = self.of.fingerprint();
@@ -167,23 +174,32 @@ impl<'a> Reading<'a> {
             }
             all = self.earlier(state).await?;
         }
+        let before = all.iter().cloned().collect();
         // What was answered once stays as it was.
         for (key, answer) in now.responses {
             if all.iter().all(|(k, _)| *k != key) {
                 all.push((key, answer));
             }
         }
-        Ok(all)
+        Ok((all, before))
     }
 
     async fn earlier(&self, state: ReadState) -> Result<Vec<(String, Raw)>, RpcError> {
         let mut answers = state.answers;
         if let Some(name) = &state.shelf {
             let there = self.shared.ledger.store().shelved(name).await.map_err(|_| rounds::unavailable())?;
-            let there = there.ok_or_else(rounds::rejected)?;
-            answers = serde_json::from_slice(&there.data).map_err(|_| rounds::rejected())?;
+            let rejected = |why: &'static str| {
+                self.shared.metrics.state_rejected(why);
+                rounds::rejected()
+            };
+            let there = there.ok_or_else(|| rejected("expired"))?;
+            answers = serde_json::from_slice(&there.data).map_err(|_| rejected("malformed"))?;
         }
-        Ok(answers.into_iter().map(|(key, value)| (key, crate::answer::raw(&value))).collect())
+        let limits = Limits { depth: input::MAX_DEPTH, ..Limits::default() };
+        let raw = |(key, value): (String, Box<RawValue>)| {
+            Some((key, Raw::parse(value.get().to_owned(), &limits).ok()?))
+        };
+        Ok(answers.into_iter().filter_map(raw).collect())
     }
 
     /// A state that counts once is used up by its first answers: the same again are the same request.
@@ -222,9 +238,8 @@ impl<'a> Reading<'a> {
         if self.round >= rounds::MAX_ROUNDS {
             return Err(RpcError::internal("Internal error: this asks more often than a client answers."));
         }
-        let values = self.asks.given.iter().filter_map(|(key, raw)| Some((key.clone(), raw.read().ok()?)));
-        let mut state =
-            ReadState { round: self.round + 1, answers: values.collect(), ..ReadState::default() };
+        let answers = self.asks.used();
+        let mut state = ReadState { round: self.round + 1, answers, ..ReadState::default() };
         let random = || format!("{:032x}", SystemEnv.random_u128());
         state.once = self.once.then(random);
         let large = serde_json::to_vec(&state.answers).map_err(|_| rounds::unavailable())?;
@@ -257,6 +272,7 @@ impl Asks {
     pub fn none() -> Asks {
         Asks {
             given: Vec::new(),
+            used: Mutex::default(),
             pending: Mutex::default(),
             way: Way::Nowhere,
             revision: Revision::V2026_07_28,
@@ -266,6 +282,12 @@ impl Asks {
 
     fn pending(&self) -> std::sync::MutexGuard<'_, Option<Pending>> {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn used(&self) -> BTreeMap<String, Box<RawValue>> {
+        let used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        let value = |raw: &Raw| RawValue::from_string(raw.as_str().to_owned()).ok();
+        used.iter().filter_map(|(key, raw)| Some((key.clone(), value(raw)?))).collect()
     }
 
     fn end_with(&self, pending: Pending) -> Unanswered {
@@ -284,7 +306,11 @@ impl Asks {
             match self.given.iter().find(|(key, _)| key == request.key()) {
                 None => missing.push(request.clone()),
                 Some((key, raw)) => match Answer::kept(request, raw) {
-                    Ok(answer) => answers.push(answer),
+                    Ok(answer) => {
+                        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+                        used.insert(key.clone(), answer.to_raw());
+                        answers.push(answer);
+                    }
                     Err(why) => return Err(self.end_with(Pending::Refuse(Box::new(malformed(key, &why))))),
                 },
             }
@@ -310,7 +336,7 @@ impl Asks {
 }
 
 impl Stream {
-    /// Asks on the stream and waits, for as long as there is a client. `None`: it is gone.
+    /// Asks on the stream and waits, for as long as there is a client and an answer would be taken. `None`: it is gone.
     async fn ask(
         &self,
         requests: &[InputRequest],
@@ -323,17 +349,25 @@ impl Stream {
             let sent = name.send(&self.keeper, &self.principal, &self.notifier, request, revision).await;
             asked.push(sent.map_err(Some)?);
         }
+        let limit = tokio::time::sleep(self.keeper.state_ttl().duration());
+        tokio::pin!(limit);
         let mut answers: Vec<Option<Answer>> = requests.iter().map(|_| None).collect();
         while let Some(i) = answers.iter().position(Option::is_none) {
             let waits: Vec<usize> = (i..answers.len()).filter(|&n| answers[n].is_none()).collect();
             tokio::select! {
                 (n, outcome) = mail.next(&waits, LOOK) => {
                     let Some((slot, request)) = answers.get_mut(n).zip(requests.get(n)) else { continue };
-                    *slot = Some(match outcome {
+                    // The first answer counts.
+                    slot.get_or_insert_with(|| match outcome {
                         // What doesn't fit is no answer; there is no way to say so to whoever gave it.
                         Ok(raw) => Answer::read(request, &raw).unwrap_or(Answer::Cancelled),
                         Err(_) => Answer::Declined,
                     });
+                }
+                () = &mut limit => {
+                    return Err(Some(RpcError::invalid_params(
+                        "this needs an answer of the client, and none came in time; nothing was done",
+                    )));
                 }
                 () = self.notifier.cut() => return Err(None),
                 () = self.notifier.gone() => return Err(None),

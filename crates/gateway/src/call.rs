@@ -6,6 +6,7 @@ use crate::arguments::{KEY_ARGUMENT, without};
 use crate::asks::{Of, Reading};
 use crate::catalog::Entry;
 use crate::ledgered::ledgered;
+use crate::preview;
 use crate::principal::principal_of;
 use crate::service::Shared;
 use crate::tool::{BadArguments, Body, Tool, ToolSettings};
@@ -227,8 +228,14 @@ pub(crate) fn creation(
     let stripped = if entry.key_is_ours { without(given, KEY_ARGUMENT) } else { given.clone() };
     entry.schema.check(&stripped)?;
     let intent = tool.plan(&stripped)?;
+    let mut asks = Vec::new();
+    if settings.approval.is_needed(&stripped) {
+        let asked = preview::ask(&entry.spec.canonical, intent.as_ref(), &stripped, &settings.approval);
+        let unfit = |e| BadArguments(format!("a person has to approve them and can't be shown them: {e}"));
+        asks.push(asked.map_err(unfit)?);
+    }
     let arguments = intent.is_none().then(|| stripped.raw().as_str().as_bytes().to_vec());
-    Ok(Creation { policy: settings.policy.clone(), intent, arguments, asks: Vec::new() })
+    Ok(Creation { policy: settings.policy.clone(), intent, arguments, asks })
 }
 
 /// The canonical id of a tool that is not served any more, from the caller's own recent operations: what was

@@ -9,7 +9,7 @@ use crate::catalog::Entry;
 use crate::keys::{self, KeyTrouble};
 use crate::methods::tasks;
 use crate::principal::principal_of;
-use crate::rounds::{self, Closed, State, Subject, Unfit};
+use crate::rounds::{self, Closed, State, Subject, Unfit, asks_a_person};
 use crate::service::Shared;
 use crate::tool::{BadArguments, Body, Mode};
 use ledger::{
@@ -229,7 +229,10 @@ impl<'a> Ledgered<'a> {
         let (outcome, word) = match answer {
             // Its clients expect a task, however fast it was.
             Ok(Answer::Result { operation, .. }) if self.is_for_tasks(&operation) => {
-                self.hand_out(&operation).await
+                let out = self.hand_out(&operation).await;
+                // The result itself went to nobody yet.
+                shared.ledger.delivered(&self.newest(operation).await, DeliveryState::Undelivered);
+                out
             }
             Ok(Answer::Result { operation, result, replayed, joined_by }) => {
                 ledger::failpoint!("reply.before");
@@ -288,7 +291,8 @@ impl<'a> Ledgered<'a> {
         let mut changes = self.shared.ledger.changes(operation.id);
         let mut open = Vec::new();
         for (name, request) in &asked {
-            open.push(name.send(keeper, principal, notifier, request, revision).await.ok()?);
+            let sent = name.send(keeper, principal, notifier, request, revision).await.ok()?;
+            open.push((operation.input(request.key()), sent));
         }
         let limit = tokio::time::sleep(keeper.state_ttl().duration());
         tokio::pin!(limit);
@@ -301,17 +305,22 @@ impl<'a> Ledgered<'a> {
                 () = notifier.gone() => return Some(Heard::Gone),
                 () = &mut limit => return None,
             }
-            let now = self.shared.ledger.status(principal, operation.id).await;
-            let waits = |now: &Operation| {
-                matches!(now.execution, ledger::Execution::InputRequired { .. })
-                    && now.open_inputs().eq(operation.open_inputs())
+            let Ok(now) = self.shared.ledger.status(principal, operation.id).await else { continue };
+            // The questions of this round that still wait; nothing of it does once it goes on.
+            let waits: Vec<Option<usize>> = match &now {
+                Some(now) if !matches!(now.execution, ledger::Execution::InputRequired { .. }) => Vec::new(),
+                None => Vec::new(),
+                Some(now) if asks_a_person(now) => vec![None],
+                Some(now) => now.open_inputs().map(Some).collect(),
             };
-            if now.is_ok_and(|now| !now.as_ref().is_some_and(waits)) {
-                for one in open {
-                    one.answered();
-                }
+            let (still, done): (Vec<_>, Vec<_>) = open.into_iter().partition(|(i, _)| waits.contains(i));
+            for (_, one) in done {
+                one.answered();
+            }
+            if still.is_empty() {
                 return Some(Heard::Answer);
             }
+            open = still;
         }
     }
 
@@ -335,6 +344,12 @@ impl<'a> Ledgered<'a> {
             return None;
         }
         Some(self.hand_out(operation).await)
+    }
+
+    /// It as it is now, if that can be read.
+    async fn newest(&self, operation: Box<Operation>) -> Operation {
+        let now = self.shared.ledger.status(&self.call.scope.principal, operation.id).await;
+        now.ok().flatten().unwrap_or(*operation)
     }
 
     /// Hands the operation out; the client finds it from then on.

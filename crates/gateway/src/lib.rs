@@ -9,6 +9,7 @@
 //! - [`http_tool`]: methods of HTTP APIs as tools; [`status`]: the built-in question "did it land?";
 //! - `keys`: the carriers of an idempotency key; `arguments`: what a call's arguments must be;
 //! - `call`: from a `tools/call` to its answer; `answer`: errors that a model can act on;
+//! - [`approval`]: which calls wait for a person's yes; `preview`: what that person is shown;
 //! - `requires`: what a tool needs of its client; `result`: results as each era writes them;
 //! - [`service`]: the methods of the protocol; `methods`: those that native code answers; `listen`: change notifications;
 //! - `feeds`: which of a session's streams is fed;
@@ -20,6 +21,7 @@
 pub mod alerts;
 mod answer;
 mod answers;
+pub mod approval;
 mod arguments;
 mod asks;
 mod bounds;
@@ -42,6 +44,7 @@ mod listen;
 mod methods;
 pub mod metrics;
 pub mod operator;
+mod preview;
 pub mod principal;
 pub mod prompt;
 mod requires;
@@ -58,6 +61,7 @@ pub mod usage;
 pub mod view;
 
 pub use alerts::Alerting;
+pub use approval::Approval;
 pub use asks::Unanswered;
 pub use catalog::{Catalog, CatalogError, Offer};
 pub use changes::{Change, Changes};

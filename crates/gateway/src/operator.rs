@@ -10,6 +10,7 @@
 //! | `POST /v1/ops/{id}/resolve` `{"by", "verdict": "applied"\|"not_applied"\|"send_again", "receipt"?}` | decides one in doubt |
 //! | `POST /v1/ops/{id}/retry` `{"by"}` | asks the provider again, or lets it go on now |
 //! | `POST /v1/ops/{id}/cancel` `{"by"}` | cancels it |
+//! | `POST /v1/ops/{id}/approve` `{"by"}` · `POST /v1/ops/{id}/deny` `{"by"}` | says yes or no to what waits for it |
 //! | `POST /v1/release` `{"by"}` | lets new operations in after a restore, once nothing is open |
 //! | `POST /v1/exec` `{"id", "arguments"?, "key"?, "principal"?, "dryRun"?}` | one operation |
 //! | `GET /v1/methods?q=` · `GET /v1/methods/{id}` | what can be called, and how safe a retry is |
@@ -18,6 +19,8 @@
 //! Errors are `{"error": {"code", "message"}}` with a fitting status.
 
 mod api_keys;
+mod decide;
+mod methods;
 
 use crate::answer;
 use crate::call::{self, Asked};
@@ -26,7 +29,7 @@ use crate::context::Context;
 use crate::principal::ApiKeys;
 use crate::service::{Gateway, Shared};
 use crate::tool::Body;
-use crate::view::{OperationView, payload};
+use crate::view::{InputDetail, OperationView, payload};
 use axum::extract::{Path, Query as HttpQuery, State};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -34,7 +37,7 @@ use axum::{Json, Router};
 use http::StatusCode;
 use ledger::service::OperateError;
 use ledger::store::Query;
-use ledger::{Answer, CallerKey, Carrier, Key, OperationId, StoreError, Unkeyed, Verdict};
+use ledger::{Answer, BlobKind, CallerKey, Carrier, Key, Operation, OperationId, StoreError, Unkeyed};
 use mcp::json::{Limits, RawObject};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -58,13 +61,15 @@ pub fn router(gateway: &Gateway, api_keys: Arc<ApiKeys>) -> Router {
         .route("/v1/usage", get(used))
         .route("/v1/ops", get(list))
         .route("/v1/ops/{id}", get(show))
-        .route("/v1/ops/{id}/resolve", post(resolve))
-        .route("/v1/ops/{id}/retry", post(retry))
-        .route("/v1/ops/{id}/cancel", post(cancel))
-        .route("/v1/release", post(release))
+        .route("/v1/ops/{id}/resolve", post(decide::resolve))
+        .route("/v1/ops/{id}/retry", post(decide::retry))
+        .route("/v1/ops/{id}/cancel", post(decide::cancel))
+        .route("/v1/ops/{id}/approve", post(decide::approve))
+        .route("/v1/ops/{id}/deny", post(decide::deny))
+        .route("/v1/release", post(decide::release))
         .route("/v1/exec", post(exec))
-        .route("/v1/methods", get(methods))
-        .route("/v1/methods/{id}", get(method))
+        .route("/v1/methods", get(methods::list))
+        .route("/v1/methods/{id}", get(methods::one))
         .route("/v1/api-keys", get(api_keys::list).post(api_keys::create))
         .route("/v1/api-keys/{id}/revoke", post(api_keys::revoke))
         .with_state(Ctx { shared: gateway.0.clone(), api_keys })
@@ -171,82 +176,35 @@ async fn show(State(c): State<Ctx>, Path(id): Path<String>) -> Answered {
         e.intent = detail.intent.as_deref().map(payload);
         e.receipt = detail.receipt.as_deref().map(payload);
     }
+    let details = questions(&c.shared, &d.operation).await?;
+    for (input, detail) in v.inputs.iter_mut().zip(details) {
+        input.detail = Some(detail);
+    }
+    let planned = c.shared.ledger.planned_intent(&d.operation).await?;
+    v.planned = planned.map(|intent| json!({ "summary": intent.summary, "request": payload(&intent.body) }));
     v.arguments = d.arguments.as_deref().map(payload);
     v.result = d.result.as_deref().map(payload);
     Ok(Json(serde_json::to_value(v).unwrap_or_default()))
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Resolve {
-    by: String,
-    verdict: String,
-    receipt: Option<Value>,
-}
-
-async fn resolve(State(c): State<Ctx>, Path(id): Path<String>, Json(r): Json<Resolve>) -> Answered {
-    let id = parse_id(&id)?;
-    let by = who(&r.by)?;
-    let verdict = match r.verdict.as_str() {
-        "applied" => {
-            let receipt =
-                json!({ "operator": by, "note": "an operator found that it happened", "receipt": r.receipt });
-            Verdict::Applied(ledger::Receipt(receipt.to_string().into_bytes()))
-        }
-        "not_applied" => Verdict::NotApplied,
-        "send_again" => Verdict::SendAgain,
-        other => {
-            return Err(usage(format!(
-                "there is no verdict {other:?}; it is applied, not_applied or send_again"
-            )));
-        }
-    };
-    let op = c.shared.ledger.decide(id, by, verdict).await?;
-    Ok(Json(serde_json::to_value(OperationView::from(&op)).unwrap_or_default()))
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct By {
-    by: String,
-}
-
-fn who(by: &str) -> Result<String, Failure> {
-    if by.trim().is_empty() || by.len() > 128 {
-        Err(usage("say who decides: `by` has 1 to 128 characters"))
-    } else {
-        Ok(by.to_owned())
+/// What was asked and answered, word for word.
+async fn questions(shared: &Shared, op: &Operation) -> Result<Vec<InputDetail>, StoreError> {
+    let store = shared.ledger.store();
+    let mut all = Vec::new();
+    for i in 0..u16::try_from(op.inputs.len()).unwrap_or(u16::MAX) {
+        let request = store.blob(op.id, BlobKind::Request(i)).await?;
+        let answer = store.blob(op.id, BlobKind::Answer(i)).await?;
+        all.push(InputDetail {
+            request: request.as_deref().map(payload),
+            answer: answer.as_deref().map(payload),
+        });
     }
+    Ok(all)
 }
 
-async fn retry(State(c): State<Ctx>, Path(id): Path<String>, Json(b): Json<By>) -> Answered {
-    let op = c.shared.ledger.retry(parse_id(&id)?, who(&b.by)?).await?;
-    Ok(Json(serde_json::to_value(OperationView::from(&op)).unwrap_or_default()))
-}
-
-async fn cancel(State(c): State<Ctx>, Path(id): Path<String>, Json(b): Json<By>) -> Answered {
-    let op = c.shared.ledger.cancel(parse_id(&id)?, who(&b.by)?).await?;
-    Ok(Json(serde_json::to_value(OperationView::from(&op)).unwrap_or_default()))
-}
-
-/// Every open operation must have been reconciled: what a restored ledger does not know, it would do again.
-async fn release(State(c): State<Ctx>, Json(b): Json<By>) -> Answered {
-    let by = who(&b.by)?;
-    let counts = c.shared.ledger.counts().await?;
-    let open: u64 = ["accepted", "running", "input_required", "in_doubt"]
-        .iter()
-        .filter_map(|w| counts.execution.get(*w))
-        .sum();
-    if open > 0 {
-        let why = format!(
-            "{open} operations are still open; reconcile them first (`counterfoil ops list`), then release"
-        );
-        return Err(Failure(StatusCode::CONFLICT, "open_operations", why));
-    }
-    let held = c.shared.ledger.store().is_held();
-    c.shared.ledger.store().release().await?;
-    tracing::warn!(by, "the restored ledger was released: new operations are opened again");
-    Ok(Json(json!({ "released": held, "by": by })))
+/// An operation as it stands after a decision.
+fn told(op: &Operation) -> Answered {
+    Ok(Json(serde_json::to_value(OperationView::from(op)).unwrap_or_default()))
 }
 
 #[derive(Deserialize)]
@@ -308,9 +266,12 @@ async fn exec(State(c): State<Ctx>, Json(e): Json<Exec>) -> Answered {
                     .map_err(|e| usage(format!("the arguments don't fit: {e}")))?;
                 let intent =
                     creation.intent.map(|i| json!({ "summary": i.summary, "request": payload(&i.body) }));
-                return Ok(Json(
-                    json!({ "outcome": "dry_run", "wouldSend": intent, "safety": tool.safety() }),
-                ));
+                return Ok(Json(json!({
+                    "outcome": "dry_run",
+                    "wouldSend": intent,
+                    "approvalNeeded": !creation.asks.is_empty(),
+                    "safety": tool.safety(),
+                })));
             }
             execute(
                 s,
@@ -362,67 +323,5 @@ async fn execute(s: &Arc<Shared>, entry: &Entry, asked: &Asked<'_>) -> Answered 
             | Answer::Input { .. }
             | Answer::Reserve { .. },
         ) => Err(Failure(StatusCode::SERVICE_UNAVAILABLE, "unavailable", "the gateway is stopping".into())),
-    }
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct MethodsQuery {
-    q: Option<String>,
-}
-
-fn method_view(e: &Entry, whole: bool) -> Value {
-    let mut v = json!({
-        "id": &*e.spec.canonical,
-        "tool": e.spec.name,
-        "title": e.spec.title,
-        "description": e.spec.description,
-        "effect": if matches!(e.body, Body::Read(_)) { "read" } else { "mutating" },
-        "safety": e.body.safety(),
-    });
-    if whole {
-        v["inputSchema"] = payload(e.spec.input_schema.as_str().as_bytes());
-        v["outputSchema"] =
-            e.spec.output_schema.as_ref().map(|s| payload(s.as_str().as_bytes())).unwrap_or_default();
-        if matches!(e.body, Body::Mutating(_)) {
-            let s = &e.settings;
-            v["settings"] = json!({
-                "unkeyed": s.unkeyed,
-                "keyFrom": s.key_from,
-                "injectKey": s.inject_key,
-                "keyArgument": e.key_is_ours,
-                "guardWindowMs": s.policy.guard_window.0,
-                "timeoutMs": s.policy.timeout.0,
-                "inlineLimitMs": s.wait.0,
-                "retentionMs": s.policy.retention.0,
-                "attemptCap": s.policy.attempt_cap,
-            });
-        }
-    }
-    v
-}
-
-async fn methods(State(c): State<Ctx>, HttpQuery(q): HttpQuery<MethodsQuery>) -> Answered {
-    let word = q.q.unwrap_or_default().to_lowercase();
-    let catalog = c.shared.catalog();
-    let found: Vec<Value> = catalog
-        .entries()
-        .filter(|e| {
-            e.spec.canonical.to_lowercase().contains(&word)
-                || e.spec.description.to_lowercase().contains(&word)
-        })
-        .map(|e| method_view(e, false))
-        .collect();
-    Ok(Json(json!({ "methods": found })))
-}
-
-async fn method(State(c): State<Ctx>, Path(id): Path<String>) -> Answered {
-    match c.shared.catalog().find(&id) {
-        Some(e) => Ok(Json(method_view(e, true))),
-        None => Err(Failure(
-            StatusCode::NOT_FOUND,
-            "unknown_method",
-            format!("there is no method {id:?}; `counterfoil methods` lists them"),
-        )),
     }
 }

@@ -169,6 +169,10 @@ pub(crate) async fn answers(
         let answer = Answer::read(&request, response).map_err(|why| unfit(key, &why))?;
         let input = &op.inputs[i];
         if input.kind == InputKind::Approval && input.answer.is_none() && !approves(&answer) {
+            // Put away without a word is neither yes nor no: it is asked again.
+            if answer == Answer::Cancelled {
+                continue;
+            }
             all.denied = true;
         }
         all.given.push((key.clone(), spelled(&answer.to_raw())));

@@ -1,6 +1,7 @@
 //! What a tool is. A tool that reads gets no attempt, so it can't cause an effect; one that changes the world
 //! gets nothing but its attempt, so it can't cause one behind the ledger's back.
 
+use crate::approval::Approval;
 use crate::asks::Unanswered;
 use crate::context::Context;
 use crate::icon::Icon;
@@ -62,6 +63,16 @@ pub enum Mode {
 }
 
 impl Mode {
+    /// Its word in the configuration.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Mode::Inline => "inline",
+            Mode::Auto => "auto",
+            Mode::Task | Mode::TaskOnceAnswered => "task",
+        }
+    }
+
     /// Whether only clients that know tasks can call it.
     #[must_use]
     pub fn needs_tasks(self) -> bool {
@@ -78,12 +89,14 @@ pub struct ToolSettings {
     pub key_from: Vec<String>,
     /// Whether the `idempotency_key` argument is added to the input schema.
     pub inject_key: bool,
-    /// How long a call waits for its result before it is told that it goes on.
+    /// How long a call waits for its result before it is told that it goes on, or to come back: a leg.
     pub wait: Millis,
     /// Whether it is answered with tasks.
     pub mode: Mode,
     /// How long a client that knows tasks waits for the result before it gets a task instead, in [`Mode::Auto`].
     pub inline_limit: Millis,
+    /// Which calls wait for a person's yes.
+    pub approval: Approval,
     /// Limits that its operations open with.
     pub policy: OperationPolicy,
 }
@@ -97,6 +110,7 @@ impl Default for ToolSettings {
             wait: Millis::secs(45),
             mode: Mode::Auto,
             inline_limit: Millis::secs(20),
+            approval: Approval::Never,
             policy: OperationPolicy::default(),
         }
     }

@@ -1,5 +1,6 @@
 //! Records as operators and callers see them: stable field names, times in RFC 3339, no secrets.
 
+use ledger::input::{Input, InputKind};
 use ledger::{DeliveryState, Execution, Operation};
 use serde::{Deserialize, Serialize};
 
@@ -57,6 +58,39 @@ pub struct DecisionView {
     pub what: String,
 }
 
+/// A question that it asked on its way.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct InputView {
+    /// Its name inside the operation.
+    pub key: String,
+    /// `client`: asked of the client. `approval`: a person's yes to what will be sent.
+    pub kind: String,
+    /// When it was asked.
+    pub asked_at: String,
+    /// When the answer that counts came.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answered_at: Option<String>,
+    /// Who gave it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answered_by: Option<String>,
+    /// What was asked and answered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detail: Option<InputDetail>,
+}
+
+/// What was asked and answered, word for word.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct InputDetail {
+    /// The request as a client gets it: a method and its parameters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request: Option<serde_json::Value>,
+    /// The answer that counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answer: Option<serde_json::Value>,
+}
+
 /// An operation.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -77,6 +111,9 @@ pub struct OperationView {
     /// Why it failed or is in doubt, or what a person is asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// What it waits for: `approval`, a person's yes; `answers` of its client; `decision`, whether an effect happened.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waits_for: Option<String>,
     /// The newest attempt's number.
     pub attempt: u32,
     /// An attempt is running now.
@@ -90,6 +127,12 @@ pub struct OperationView {
     pub ended_at: Option<String>,
     /// Its effects.
     pub effects: Vec<EffectView>,
+    /// What it asked on its way.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub inputs: Vec<InputView>,
+    /// The request that will be sent after a yes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub planned: Option<serde_json::Value>,
     /// How far its result got.
     pub delivery: String,
     /// Since when.
@@ -124,6 +167,7 @@ impl From<&Operation> for OperationView {
             key: op.key.as_ref().map(|k| k.as_str().to_owned()),
             state: op.execution.word().into(),
             reason,
+            waits_for: waits_for(op).map(str::to_owned),
             attempt: op.attempt,
             running: op.owner != ledger::Epoch(0),
             is_error: op.is_error,
@@ -150,6 +194,8 @@ impl From<&Operation> for OperationView {
                     receipt: None,
                 })
                 .collect(),
+            inputs: op.inputs.iter().map(InputView::from).collect(),
+            planned: None,
             delivery: op.delivery.state.word().into(),
             delivery_at: rfc3339(op.delivery.at),
             joined: op.joined,
@@ -162,6 +208,32 @@ impl From<&Operation> for OperationView {
             arguments: None,
             result: None,
         }
+    }
+}
+
+impl From<&Input> for InputView {
+    fn from(input: &Input) -> Self {
+        let kind = match input.kind {
+            InputKind::Client => "client",
+            InputKind::Approval => "approval",
+        };
+        InputView {
+            key: input.key.clone(),
+            kind: kind.into(),
+            asked_at: rfc3339(input.asked_at),
+            answered_at: input.answer.as_ref().map(|a| rfc3339(a.at)),
+            answered_by: input.answer.as_ref().map(|a| a.by.clone()),
+            detail: None,
+        }
+    }
+}
+
+fn waits_for(op: &Operation) -> Option<&'static str> {
+    match op.execution {
+        Execution::InputRequired { .. } if op.waits_for_approval() => Some("approval"),
+        Execution::InputRequired { .. } if op.waits_for_input() => Some("answers"),
+        Execution::InputRequired { .. } | Execution::InDoubt { .. } => Some("decision"),
+        _ => None,
     }
 }
 
@@ -178,6 +250,12 @@ pub fn status(op: &Operation) -> serde_json::Value {
         Execution::Completed if !op.is_error => "yes",
         Execution::Completed => "completed with an error result",
         Execution::Failed { .. } | Execution::Cancelled { .. } => "no",
+        Execution::InputRequired { .. } if op.waits_for_approval() && !op.may_have_effect() => {
+            "not yet: it waits for a person's yes, and nothing of it was done"
+        }
+        Execution::InputRequired { .. } if op.waits_for_input() && !op.may_have_effect() => {
+            "not yet: it waits for answers, and nothing of it was done"
+        }
         Execution::InDoubt { .. } | Execution::InputRequired { .. } => "not known",
         Execution::Accepted => {
             "not yet: it was abandoned before anything was sent, and goes on when it is called again"

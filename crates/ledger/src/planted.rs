@@ -89,12 +89,20 @@ pub enum Plant {
     LateBatchOfOldEpoch,
     /// A guard of stores: a write whose acknowledgement was lost counts as not made where others wrote since.
     StaleWhereUnsure,
+    /// What a tool asks to be sent now is sent, whatever was recorded and shown.
+    OtherIntentSent,
+    /// An answer is given to whatever is asked under its key now.
+    OtherQuestionAnswered,
+    /// An operation goes on although not everything that it asked is answered.
+    AnsweredInPart,
+    /// Between two legs a caller counts as gone.
+    LegsNotAwaited,
 }
 
 #[cfg(feature = "planted")]
 impl Plant {
     /// Every one that simulated schedules miss.
-    pub const ALL: [Plant; 29] = [
+    pub const ALL: [Plant; 33] = [
         Plant::ReceiveWithoutFence,
         Plant::KeyPerAttempt,
         Plant::AnswerBeforeReceipt,
@@ -124,8 +132,12 @@ impl Plant {
         Plant::MovedNotTold,
         Plant::LateBatchOfOldEpoch,
         Plant::StaleWhereUnsure,
+        Plant::OtherIntentSent,
+        Plant::OtherQuestionAnswered,
+        Plant::AnsweredInPart,
+        Plant::LegsNotAwaited,
     ];
-    /// Those that a simulated schedule has nothing to do with; the tests of this crate and of the stores miss them.
+    /// Those that the tests of this crate and of the stores miss, too.
     pub const BESIDE: [Plant; 5] = [
         Plant::IntentBeforeApproval,
         Plant::AnswerOverwrites,

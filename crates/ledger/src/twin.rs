@@ -42,6 +42,8 @@ pub fn classify(op: &Operation, now: Time, window: Millis, gaps: &Gaps, caller_g
             }
         }
         Execution::Accepted | Execution::InDoubt { .. } | Execution::InputRequired { .. } => Twin::Join,
+        // Whoever holds it as a task waits at no stream: this is how a task id that was lost is found again.
+        Execution::Running if op.task.is_some() => Twin::Join,
         Execution::Running => {
             if caller_gone && planted!(OrphanedTwinNotJoined) {
                 Twin::History

@@ -677,7 +677,7 @@ fn event(op: &Operation, t: &Throw, now: Time) -> Event {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1500, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 3000, failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
     fn no_history_breaks_the_invariants(single in any::<bool>(), asks in any::<bool>(), throws in proptest::collection::vec(throw(), 1..60)) {
         let mut op = opened_asking(single.then_some(Strategy::Lookup), if asks { vec![approval()] } else { vec![] });

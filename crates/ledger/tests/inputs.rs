@@ -215,6 +215,13 @@ fn how_a_question_ends_without_an_answer() {
     let expired = decide(&asking, Event::Expire, end).unwrap().next;
     for next in [expired, go(&asking, Event::Cancel { by: "p".into() }), go(&asking, decide_it)] {
         assert_eq!((says(&next), next.conclude, next.owner), ("running", true, Epoch(0)));
+        // And nothing else.
+        let next = go(&next, Event::Claim { epoch: Epoch(2), by_call: true, owner_dead: false });
+        let fence = Fence { attempt: 2, epoch: Epoch(2) };
+        let mail = intent(&recovery(Strategy::Key), "mail");
+        let key = effect_key(&mail);
+        assert_eq!(no(&next, Event::Intend { fence, intent: Box::new(mail), key }), Refusal::State);
+        assert_eq!(no(&next, Event::Require { fence, asks: vec![ask("more")] }), Refusal::State);
     }
 }
 
@@ -226,6 +233,9 @@ fn a_task_runs_on() {
     let alone = go(&task, Event::CallerGone);
     assert_eq!((says(&alone), alone.caller.gone), ("running", true));
     assert_eq!(no(&alone, Event::CallerGone), Refusal::Nothing);
+    // The same call without a key finds it, although its caller may be there.
+    let class = |op: &Operation| twin::classify(op, BASE, Millis(300), &gaps::NONE, false);
+    assert_eq!((class(&op), class(&task)), (twin::Twin::Wait, twin::Twin::Join));
     // Abandoned just before: it runs again.
     let abandoned = go(&op, Event::CallerGone);
     let again = go(&abandoned, Event::HandOut { ttl: None });

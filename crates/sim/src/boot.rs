@@ -59,13 +59,14 @@ impl Fleet {
             replica.start();
             (replica, bus)
         } else {
-            let epoch = self.lease(number);
+            let epoch = self.lease(number, home);
             (SimStore::new(lab.clone(), epoch, home, stream(1), aside), Arc::new(Alone::default()))
         };
         let epoch = store.epoch();
         lab.say(format_args!("epoch {} boots{}", epoch.0, if after.is_some() { " again" } else { "" }));
         let settings = Settings {
-            poll: Millis(400),
+            // Slower than any bell, so that a bell that is not heard shows.
+            poll: Millis(if lab.is_postgres() { 1000 } else { 400 }),
             sweep: Millis(200),
             recover_at_once: 3,
             tombstones_for: Millis::secs(600),
@@ -94,7 +95,7 @@ impl Fleet {
     }
 
     /// A boot's epoch, where a lease is all that a store knows.
-    fn lease(&self, replica: usize) -> Epoch {
+    fn lease(&self, replica: usize, home: Home) -> Epoch {
         let lab = &self.lab;
         let mut s = lab.state();
         if lab.plan.replicas == 1 {
@@ -102,7 +103,7 @@ impl Fleet {
             let now = lab.world.now();
             s.leases.iter_mut().for_each(|l| l.ended = Some(now));
         }
-        s.leases.push(Lease { beat: lab.time(), ended: None, lapsed: None, replica, until: 0 });
+        s.leases.push(Lease { beat: lab.time(), ended: None, lapsed: None, replica, home, until: 0 });
         Epoch(s.leases.len() as u64)
     }
 
@@ -246,12 +247,17 @@ impl Fleet {
         let id = ids[(dice >> 8) as usize % ids.len()];
         let boot = self.get(replica);
         let fleet = self.clone();
-        let verb = dice % 4;
+        let verb = dice % 6;
         self.lab.world.spawn(
             boot.home,
             Box::pin(async move {
                 let done = match verb {
                     0 | 1 => boot.ledger.cancel(id, "operator".into()).await.map(|_| "cancelled"),
+                    4 => {
+                        fleet.lab.state().books.said_yes.insert(id);
+                        boot.ledger.approve(id, "operator").await.map(|_| "approved")
+                    }
+                    5 => boot.ledger.deny(id, "operator").await.map(|_| "denied"),
                     2 => boot.ledger.retry(id, "operator".into()).await.map(|_| "retried"),
                     _ => return fleet.say_truth(&boot, id, dice).await,
                 };
@@ -269,7 +275,9 @@ impl Fleet {
             let mut guard = lab.state();
             let s = &mut *guard;
             let Some(r) = s.records.get(&id) else { return };
-            if !matches!(r.op.execution, Execution::InDoubt { .. } | Execution::InputRequired { .. }) {
+            let asks = crate::books::waits(&r.op);
+            if asks || !matches!(r.op.execution, Execution::InDoubt { .. } | Execution::InputRequired { .. })
+            {
                 return;
             }
             let now = lab.time();

@@ -40,7 +40,9 @@ fn may_follow(from: &Execution, to: &Execution) -> bool {
     match from {
         Accepted => matches!(to, Accepted | Running | Cancelled { .. }),
         Running => true,
-        InputRequired { .. } => matches!(to, InputRequired { .. } | Running | Failed { .. }),
+        InputRequired { .. } => {
+            matches!(to, InputRequired { .. } | Running | Failed { .. } | Cancelled { .. })
+        }
         Completed => *to == Completed,
         Failed { .. } => to == from || *to == Running,
         Cancelled { .. } => to == from,
@@ -85,12 +87,20 @@ impl State {
     }
 
     fn check_new_effect(&mut self, lab: &Lab, op: &Operation, e: &Effect) {
+        if crate::books::lacks_yes(op) {
+            let what = format!("`{}` of {} is an effect, and nobody said yes yet", e.name, op.id);
+            lab.fail(self, "before_yes", what);
+        }
         let taken =
             self.facts.iter().any(|(k, f)| f.key == e.key.as_str() && (k.0 != op.id || k.1 != e.name));
         if taken {
             lab.fail(self, "effect_key", format!("{}: the key {} names another effect, too", op.id, e.key));
         }
         let fact = self.fact(op.id, &e.name);
+        if e.recovery.strategy == Strategy::Local {
+            // It is made by the write that tells of it.
+            fact.applied += 1;
+        }
         if fact.key.is_empty() {
             e.key.as_str().clone_into(&mut fact.key);
             fact.intended = lab.world.now();
@@ -252,6 +262,13 @@ impl State {
             }
             Execution::Failed { .. } | Execution::Cancelled { .. } => self.check_nothing(lab, before, after),
             Execution::InDoubt { reason, .. } => self.check_doubt(lab, after, reason),
+            // It asks; what is open at the provider is not left alone meanwhile.
+            Execution::InputRequired { .. } if crate::books::waits(after) => {
+                if let Some(e) = after.effects.iter().find(|e| may_have_left(e) && !e.is_settled()) {
+                    let what = format!("{}: it asks, and `{}` is {}", after.id, e.name, e.state.word());
+                    lab.fail(self, "unsettled", what);
+                }
+            }
             Execution::InputRequired { .. } => {
                 let fits = after
                     .effects
@@ -267,7 +284,8 @@ impl State {
 
     /// `failed` and `cancelled`: no effect happened, and it is known.
     fn check_nothing(&mut self, lab: &Lab, before: &Operation, after: &Operation) {
-        let by_word = matches!(before.execution, Execution::InDoubt { .. } | Execution::InputRequired { .. });
+        let by_word = matches!(before.execution, Execution::InDoubt { .. } | Execution::InputRequired { .. })
+            && !crate::books::waits(before);
         for (n, e) in before.effects.iter().enumerate() {
             // The refusal may be written together with the end.
             let refused = after.effects.get(n).is_some_and(|a| a.has_receipt);
@@ -290,6 +308,7 @@ impl State {
     fn check_doubt(&mut self, lab: &Lab, op: &Operation, reason: &str) {
         let now = lab.time();
         if reason.starts_with("intent_mismatch")
+            || reason.starts_with("input_mismatch")
             || reason.starts_with("withheld")
             || reason.contains("attempts came to no end")
         {

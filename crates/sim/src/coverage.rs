@@ -22,12 +22,19 @@ pub struct Coverage {
     pub alerts: BTreeMap<&'static str, u64>,
     /// Faults that were made.
     pub faults: BTreeMap<&'static str, u64>,
+    /// What became of state that travels: questions, answers, tasks, legs, handles.
+    pub travels: BTreeMap<&'static str, u64>,
 }
 
 impl Coverage {
     /// A fault was made.
     pub(crate) fn fault(&mut self, what: &'static str) {
         *self.faults.entry(what).or_default() += 1;
+    }
+
+    /// State travelled.
+    pub(crate) fn travel(&mut self, what: &'static str) {
+        *self.travels.entry(what).or_default() += 1;
     }
 
     /// Adds another's counts.
@@ -43,6 +50,7 @@ impl Coverage {
             (&mut self.joins, &other.joins),
             (&mut self.alerts, &other.alerts),
             (&mut self.faults, &other.faults),
+            (&mut self.travels, &other.travels),
         ];
         for (mine, theirs) in pairs {
             for (k, n) in theirs {

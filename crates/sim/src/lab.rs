@@ -1,8 +1,9 @@
 //! The shared world of a schedule: what every store of it sees, what really happened outside, and what was found.
 
+use crate::books::Books;
 use crate::coverage::Coverage;
-use crate::plan::{BASE, Plan};
 use crate::pg::Server;
+use crate::plan::{BASE, Plan};
 use crate::provider::Provider;
 use crate::rng::Rng;
 use crate::semantics::Semantics;
@@ -50,8 +51,9 @@ pub(crate) struct Lease {
     pub ended: Option<i64>,
     /// When its lease was last found lapsed.
     pub lapsed: Option<Time>,
-    /// Which replica it is.
+    /// Which replica it is, and its process.
     pub replica: usize,
+    pub home: Home,
     /// When its lease ends, by the clock of the database's machine.
     pub until: i64,
 }
@@ -74,6 +76,7 @@ pub(crate) struct Fact {
 #[derive(Default)]
 pub(crate) struct State {
     pub server: Server,
+    pub books: Books,
     pub records: BTreeMap<OperationId, Record>,
     pub blobs: BTreeMap<(OperationId, BlobKind), Vec<u8>>,
     pub keys: HashMap<KeyHash, OperationId>,
@@ -217,6 +220,8 @@ impl Lab {
         let (now, s) = (self.time(), self.state());
         s.records.values().any(|r| match r.op.execution {
             Execution::Running | Execution::Accepted => true,
+            // Nobody may ever answer; then it ends by itself.
+            Execution::InputRequired { .. } => crate::books::waits(&r.op),
             // The provider is being asked.
             Execution::InDoubt { .. } => now < r.op.deadline && s.is_live(r.op.owner, now, self.plan.lease),
             _ => false,

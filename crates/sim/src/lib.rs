@@ -6,6 +6,8 @@
 //! checked at every write, every send, every effect and every answer, liveness at the end. The same seed gives the same
 //! schedule; a failing one is shrunk and replays with a trace.
 
+mod asked;
+mod books;
 mod boot;
 mod caller;
 pub mod campaign;
@@ -22,6 +24,7 @@ mod reads;
 mod rng;
 mod run;
 mod semantics;
+mod serve;
 pub mod shrink;
 mod store;
 #[cfg(test)]
@@ -33,7 +36,7 @@ mod world;
 pub use coverage::Coverage;
 pub use lab::Violation;
 pub use run::Outcome;
-pub use semantics::Semantics;
+pub use semantics::{Semantics, guards};
 
 /// Runs the schedule of a seed, on `semantics` or on what the seed draws; `recording`: with a trace for people.
 #[must_use]

@@ -2,9 +2,9 @@
 
 use anyhow::{Result, bail};
 use clap::Parser;
-use counterfoil_sim::Semantics;
 use counterfoil_sim::campaign::{Campaign, Report, hush};
 use counterfoil_sim::shrink::shrink;
+use counterfoil_sim::{Semantics, guards};
 use ledger::planted::Plant;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -67,10 +67,10 @@ fn threads(args: &Args) -> usize {
 }
 
 fn plants(args: &Args) -> Result<Vec<Plant>> {
-    let Some(name) = &args.only else { return Ok(Plant::ALL.to_vec()) };
-    match Plant::ALL.iter().find(|p| format!("{p:?}").eq_ignore_ascii_case(name)) {
-        Some(p) => Ok(vec![*p]),
-        None => bail!("there is no guard `{name}`; there are {:?}", Plant::ALL),
+    let Some(name) = &args.only else { return Ok(guards()) };
+    match guards().into_iter().find(|p| format!("{p:?}").eq_ignore_ascii_case(name)) {
+        Some(p) => Ok(vec![p]),
+        None => bail!("there is no guard `{name}`; there are {:?}", guards()),
     }
 }
 
@@ -157,6 +157,7 @@ fn look_for(args: &Args, campaign: &Campaign, plant: Plant) -> Caught {
         }
         let of = Campaign {
             schedules: args.each,
+            seed: semantics.first_seed(plant).wrapping_add(args.seed - 1),
             semantics: Some(semantics),
             plant: Some(plant),
             until_first: true,
@@ -193,6 +194,7 @@ fn coverage(report: &Report) -> Value {
         "joins": counts(&c.joins),
         "alerts": counts(&c.alerts),
         "faults": counts(&c.faults),
+        "travels": counts(&c.travels),
     })
 }
 

@@ -2,6 +2,7 @@
 //! [`State::apply`], which has it checked.
 
 use crate::lab::{Lab, Record, State};
+use ledger::handle::HandleChange;
 use ledger::store::{Committed, SlotWrite, Write, key_hash_of, slot_hash_of};
 use ledger::words::Epoch;
 use ledger::{Blob, BlobKind, Operation, OperationId};
@@ -18,8 +19,9 @@ impl State {
     pub fn apply(&mut self, lab: &Lab, write: &Write, who: Writer) -> Committed {
         match write {
             Write::Create { operation, slot, blobs } => self.create(lab, operation, *slot, blobs, who),
-            // The simulated tools change no handles.
-            Write::Update { operation, stamp, blobs, .. } => self.update(lab, operation, *stamp, blobs, who),
+            Write::Update { operation, stamp, blobs, handles } => {
+                self.update(lab, operation, *stamp, blobs, handles, who)
+            }
         }
     }
 
@@ -51,19 +53,35 @@ impl State {
         }
         self.slots.insert(s, op.id);
         self.add(lab, op.id, blobs);
+        (0..op.inputs.len()).for_each(|n| self.check_asked(lab, op, n));
         self.records.insert(op.id, Record::new(op.clone()));
         self.created_by.insert(who.task, op.id);
         Committed::Done
     }
 
-    fn update(&mut self, lab: &Lab, op: &Operation, stamp: u64, blobs: &[Blob], who: Writer) -> Committed {
-        let Some(r) = self.records.get_mut(&op.id) else { return Committed::Stale };
+    fn update(
+        &mut self,
+        lab: &Lab,
+        op: &Operation,
+        stamp: u64,
+        blobs: &[Blob],
+        handles: &[HandleChange],
+        who: Writer,
+    ) -> Committed {
+        let Some(r) = self.records.get(&op.id) else { return Committed::Stale };
         if r.op.version == op.version && r.stamp == stamp {
             return Committed::Done;
         }
         if r.op.version + 1 != op.version {
             return Committed::Stale;
         }
+        if !handles.is_empty() {
+            let before = r.op.clone();
+            if let Some(refused) = self.change_handles(lab, op, &before, handles) {
+                return refused;
+            }
+        }
+        let Some(r) = self.records.get_mut(&op.id) else { return Committed::Stale };
         let before = std::mem::replace(&mut r.op, op.clone());
         r.stamp = stamp;
         (r.due, r.held) = (None, None);
@@ -73,6 +91,7 @@ impl State {
         }
         self.add(lab, op.id, blobs);
         self.check_updated(lab, &before, op, who);
+        self.check_books(lab, &before, op, who);
         Committed::Done
     }
 

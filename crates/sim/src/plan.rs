@@ -32,6 +32,17 @@ pub(crate) struct ToolPlan {
     pub other: u32,
     /// It claims success whatever the ledger told it.
     pub deaf: u32,
+    /// A person has to say yes first.
+    pub approval: bool,
+    /// How often it asks, and how much at a time.
+    pub rounds: usize,
+    pub questions: usize,
+    /// In 1000: it asks something else under a key that was used.
+    pub asks_other: u32,
+    /// It keeps a handle, and may end it.
+    pub handles: bool,
+    /// A state that asks may be used once.
+    pub single_use: bool,
 }
 
 /// Where a caller's key comes from.
@@ -65,6 +76,18 @@ pub(crate) struct Wish {
     pub starts_at: i64,
     /// It leaves soon and is soon back.
     pub hasty: bool,
+    /// It waits in legs of so many milliseconds.
+    pub leg: Option<i64>,
+    /// It is content with a task: where it would have to wait or to answer, or at once.
+    pub task: Option<bool>,
+    /// In 1000: it does not come back between two legs, or leaves what it was asked unanswered.
+    pub quits: u32,
+    /// In 1000: it answers late, twice, in part, differently, or elsewhere.
+    pub fickle: u32,
+    /// In 1000: it says no where a yes is asked for.
+    pub denies: u32,
+    /// In 1000, per look at a task: it cancels it.
+    pub cancels: u32,
 }
 
 #[derive(Clone, Debug)]
@@ -157,9 +180,10 @@ impl Plan {
     pub fn draw(seed: u64, semantics: Option<Semantics>) -> Plan {
         let semantics = semantics.unwrap_or_else(|| Semantics::draw(seed));
         let mut r = Rng::new(seed, 2);
-        let tools: Vec<ToolPlan> = (0..r.range(1, 2) as usize).map(|n| tool(&mut r, n)).collect();
+        let mut tools: Vec<ToolPlan> = (0..r.range(1, 2) as usize).map(|n| tool(&mut r, n)).collect();
         let calm_at = r.range(4000, 15_000);
-        let mut callers: Vec<CallerPlan> = (0..r.range(1, 5) as usize).map(|n| caller(&mut r, n, tools.len())).collect();
+        let mut callers: Vec<CallerPlan> =
+            (0..r.range(1, 5) as usize).map(|n| caller(&mut r, n, tools.len())).collect();
         let mut replicas = match (semantics, r.range(1, 3)) {
             (Semantics::Sqlite, _) => 1,
             // Most schedules are about several.
@@ -200,9 +224,16 @@ impl Plan {
             (rates.store_uncertain, rates.store_unavailable) = (450, 0);
             (rates.answer_lost, rates.busy, rates.not_sent) = (400, 500, 300);
         }
-        if semantics == Semantics::Postgres && r.mille(60) {
-            crowd(&mut r, &mut callers, &mut rates);
+        if semantics == Semantics::Postgres && r.mille(90) {
+            crowd(&mut r, &mut tools[0], &mut callers, &mut rates);
             replicas = replicas.max(2);
+        }
+        if semantics == Semantics::Postgres && r.mille(60) {
+            // Replicas that sleep past their leases, again and again, while the database takes its time.
+            rates.store_slow = 600;
+            let sleep = |r: &mut Rng| Blow::Pause { replica: r.index(replicas), length: r.range(1600, 3200) };
+            blows.extend((0..12).map(|n| (100 + n * 350 + r.range(0, 300), sleep(&mut r))));
+            blows.sort_by_key(|b| b.0);
         }
         Plan {
             seed,
@@ -224,7 +255,10 @@ impl Plan {
 
 /// Everybody wants the same, comes and goes, and joins what is there, while sends come to little and acknowledgements of
 /// the database are lost: between a write and its repetition others write.
-fn crowd(r: &mut Rng, callers: &mut [CallerPlan], rates: &mut Rates) {
+fn crowd(r: &mut Rng, tool: &mut ToolPlan, callers: &mut [CallerPlan], rates: &mut Rates) {
+    tool.recovery.max_sends = 4;
+    (tool.approval, tool.rounds, tool.handles, tool.effects) = (false, 0, false, tool.effects.max(1));
+    (tool.before, tool.after, tool.other, tool.deaf) = (0, 0, 0, 0);
     for w in callers.iter_mut().flat_map(|c| &mut c.wishes) {
         (w.tool, w.arguments, w.key, w.key_number) = (0, 0, KeyMode::Program, 0);
         (w.leaves, w.hasty, w.starts_at) = (900, true, r.range(0, 800));
@@ -255,13 +289,20 @@ fn tool(r: &mut Rng, number: usize) -> ToolPlan {
         max_backoff: Millis(600),
         ..Recovery::new(strategy)
     };
-    let effects = if r.mille(300) { 2 } else { 1 };
+    let handles = r.mille(250);
+    let effects = match r.below(10) {
+        0 if handles => 0,
+        0..=6 => 1,
+        _ => 2,
+    };
+    let asks = r.mille(350);
     let guard_window = Millis(r.pick(&[1000, 5000, 300_000]));
-    ToolPlan {
+    let tool = ToolPlan {
         name: format!("t{number}"),
         recovery,
         effects,
-        planned: effects == 1 && r.mille(700),
+        // What is opened with its effect has nothing to ask on its way.
+        planned: effects == 1 && !asks && r.mille(700),
         at_once: r.mille(300),
         unkeyed: r.pick(&[Unkeyed::Guard, Unkeyed::Guard, Unkeyed::Guard, Unkeyed::New, Unkeyed::Reject]),
         guard_window,
@@ -278,7 +319,15 @@ fn tool(r: &mut Rng, number: usize) -> ToolPlan {
         after: if r.mille(300) { 200 } else { 0 },
         other: if r.mille(80) { 100 } else { 0 },
         deaf: if r.mille(100) { 400 } else { 0 },
-    }
+        approval: false,
+        rounds: if asks { r.range(1, 2) as usize } else { 0 },
+        questions: r.range(1, 3) as usize,
+        asks_other: if asks && r.mille(150) { 150 } else { 0 },
+        handles,
+        single_use: r.mille(400),
+    };
+    // A yes is to an intent that is known before.
+    ToolPlan { approval: tool.planned && r.mille(350), ..tool }
 }
 
 fn caller(r: &mut Rng, number: usize, tools: usize) -> CallerPlan {
@@ -296,6 +345,16 @@ fn caller(r: &mut Rng, number: usize, tools: usize) -> CallerPlan {
             alters: if r.mille(150) { 300 } else { 0 },
             starts_at: r.range(0, 3000),
             hasty: false,
+            leg: if r.mille(300) { Some(r.range(50, 900)) } else { None },
+            task: match r.below(10) {
+                0 => Some(true),
+                1 | 2 => Some(false),
+                _ => None,
+            },
+            quits: if r.mille(300) { 250 } else { 0 },
+            fickle: r.pick(&[0, 300, 700]),
+            denies: r.pick(&[0, 0, 300]),
+            cancels: if r.mille(300) { 120 } else { 0 },
         })
         .collect();
     CallerPlan { number, principal: if r.mille(850) { "ann" } else { "bob" }, wishes }

@@ -118,8 +118,7 @@ impl State {
                 self.keys.remove(&k);
             }
             let outcome = r.op.execution.word().into();
-            let grave =
-                ledger::store::Tombstone { id: *id, fingerprint: r.op.fingerprint, outcome, at: now };
+            let grave = ledger::store::Tombstone { id: *id, fingerprint: r.op.fingerprint, outcome, at: now };
             self.graves.insert(*id, (grave, key));
         }
         self.graves.retain(|_, (t, _)| t.at.plus(tombstones_for) > now);

@@ -111,12 +111,36 @@ fn candidates(plan: &Plan) -> Vec<Plan> {
                 (t.before, t.after, t.other, t.deaf) = (0, 0, 0, 0);
             }));
         }
+        if tool.approval || tool.rounds > 0 {
+            all.push(with(plan, |p| {
+                let t = &mut p.tools[t];
+                (t.approval, t.rounds) = (false, 0);
+            }));
+        }
+        if tool.questions > 1 {
+            all.push(with(plan, |p| p.tools[t].questions = 1));
+        }
+        if tool.handles && tool.effects > 0 {
+            all.push(with(plan, |p| p.tools[t].handles = false));
+        }
         if tool.effects > 1 {
             all.push(with(plan, |p| p.tools[t].effects = 1));
         }
     }
     for (c, caller) in plan.callers.iter().enumerate() {
         for (n, w) in caller.wishes.iter().enumerate() {
+            if w.leg.is_some() || w.task.is_some() {
+                all.push(with(plan, |p| {
+                    let w = &mut p.callers[c].wishes[n];
+                    (w.leg, w.task) = (None, None);
+                }));
+            }
+            if w.quits + w.fickle + w.denies + w.cancels > 0 {
+                all.push(with(plan, |p| {
+                    let w = &mut p.callers[c].wishes[n];
+                    (w.quits, w.fickle, w.denies, w.cancels) = (0, 0, 0, 0);
+                }));
+            }
             if w.leaves + w.acknowledges + w.alters + w.pries > 0 || w.again || w.second {
                 all.push(with(plan, |p| {
                     let w = &mut p.callers[c].wishes[n];

@@ -24,7 +24,7 @@ pub(crate) struct SimStore {
     rng: Mutex<Rng>,
     /// Written soon; lost if the replica dies first.
     lazy: Mutex<Vec<Write>>,
-    /// API keys, sessions, handles and the shelf: no part of what is simulated.
+    /// API keys and sessions: no part of what is simulated.
     aside: MemoryStore,
 }
 
@@ -129,7 +129,6 @@ impl SimStore {
         }
         Ok(())
     }
-
 }
 
 #[async_trait]
@@ -292,7 +291,8 @@ impl Store for SimStore {
         principal: &str,
         now: Time,
     ) -> Result<Option<Handle>, StoreError> {
-        self.aside.handle(id_hash, principal, now).await
+        self.reading().await?;
+        Ok(self.lab.state().handle_of(id_hash, principal, now))
     }
     async fn handles(
         &self,
@@ -305,13 +305,16 @@ impl Store for SimStore {
         self.aside.handles(principal, kind, after, limit, now).await
     }
     async fn touch_handle(&self, id_hash: &[u8; 32], principal: &str, at: Time) -> Result<(), StoreError> {
-        self.aside.touch_handle(id_hash, principal, at).await
+        self.reading().await?;
+        self.lab.state().touch(id_hash, principal, at);
+        Ok(())
     }
     async fn prune_handles(&self, now: Time, limit: usize) -> Result<usize, StoreError> {
         self.aside.prune_handles(now, limit).await
     }
     async fn shelved(&self, name: &str) -> Result<Option<Shelved>, StoreError> {
-        self.aside.shelved(name).await
+        self.reading().await?;
+        Ok(self.lab.state().shelved(name, self.lab.time()))
     }
     async fn shelve(
         &self,
@@ -320,7 +323,13 @@ impl Store for SimStore {
         data: Vec<u8>,
         until: Option<Time>,
     ) -> Result<bool, StoreError> {
-        self.aside.shelve(name, expected, data, until).await
+        self.reading().await?;
+        let lost = self.lab.hits(&mut lock(&self.rng), self.lab.plan.rates.store_uncertain);
+        let done = self.lab.state().shelve(name, expected, data, until, self.lab.time());
+        if lost {
+            return Err(StoreError::Uncertain("simulated".into()));
+        }
+        Ok(done)
     }
     async fn prune_shelf(&self, now: Time, limit: usize) -> Result<usize, StoreError> {
         self.aside.prune_shelf(now, limit).await

@@ -32,6 +32,12 @@ fn plan(strategy: Strategy) -> Plan {
         after: 0,
         other: 0,
         deaf: 0,
+        approval: false,
+        rounds: 0,
+        questions: 1,
+        asks_other: 0,
+        handles: false,
+        single_use: false,
     };
     let wish = Wish {
         tool: 0,
@@ -46,6 +52,12 @@ fn plan(strategy: Strategy) -> Plan {
         alters: 0,
         starts_at: 0,
         hasty: false,
+        leg: None,
+        task: None,
+        quits: 0,
+        fickle: 0,
+        denies: 0,
+        cancels: 0,
     };
     Plan {
         seed: 7,
@@ -89,6 +101,7 @@ fn without_faults_a_call_is_two_writes_and_one_effect() {
         assert_eq!(o.coverage.transitions[&("-", "running")], 1);
         assert_eq!(o.coverage.transitions[&("running", "completed")], 1);
         assert!(o.coverage.faults.is_empty());
+        assert!(o.coverage.travels.is_empty());
     }
 }
 
@@ -280,4 +293,119 @@ fn who_waits_at_another_replica_hears_of_a_result() {
         }
     }
     assert!(heard > 0, "a listener that was cut off says so");
+}
+
+/// A plan of one tool and one caller, on each kind of store.
+fn everywhere(change: impl Fn(&mut Plan)) -> Vec<Outcome> {
+    let plans = Semantics::ALL.map(|semantics| {
+        let replicas = if semantics == Semantics::Sqlite { 1 } else { 3 };
+        let mut p = Plan { semantics, replicas, calm_at: 9000, ..plan(Strategy::Key) };
+        change(&mut p);
+        clean(&p)
+    });
+    plans.into()
+}
+
+#[test]
+fn what_is_asked_is_answered_and_goes_on() {
+    for o in everywhere(|p| {
+        (p.tools[0].planned, p.tools[0].rounds, p.tools[0].questions) = (false, 2, 3);
+    }) {
+        answered(&o);
+        assert_eq!(happenings(&o), 1);
+        let t = &o.coverage.travels;
+        assert_eq!((t["asked"], t["asked in a later round"], t["answered"]), (6, 3, 6));
+        assert_eq!(o.coverage.transitions[&("running", "input_required")], 2);
+    }
+    let mut met = std::collections::BTreeMap::new();
+    for seed in 0..30 {
+        for o in everywhere(|p| {
+            (p.seed, p.tools[0].planned, p.tools[0].rounds) = (seed, false, 1);
+            p.callers[0].wishes[0].fickle = 1000;
+            p.tools[0].policy.abandoned_for = Millis(15_000);
+            (p.tools[0].questions, p.tools[0].single_use) = (2, true);
+        }) {
+            assert_eq!(happenings(&o), 1);
+            o.coverage.travels.keys().for_each(|k| *met.entry(*k).or_insert(0) += 1);
+        }
+    }
+    for word in ["in part", "late", "twice", "differently", "elsewhere", "after the end"] {
+        assert!(met.contains_key(format!("answered {word}").as_str()), "{word}: {met:?}");
+    }
+    assert!(met.contains_key("state used before"), "{met:?}");
+}
+
+#[test]
+fn nothing_is_sent_before_a_yes_nor_after_a_no() {
+    for o in everywhere(|p| p.tools[0].approval = true) {
+        answered(&o);
+        assert_eq!((happenings(&o), o.coverage.travels["asked for a yes"]), (1, 1));
+        assert_eq!(o.coverage.transitions[&("-", "input_required")], 1);
+    }
+    for o in everywhere(|p| {
+        p.tools[0].approval = true;
+        p.callers[0].wishes[0].denies = 1000;
+    }) {
+        assert_eq!(happenings(&o), 0, "{:?}", o.coverage);
+        assert_eq!(o.coverage.travels["said no"], 1);
+        assert_eq!(o.coverage.transitions[&("input_required", "cancelled")], 1);
+    }
+    // Nobody says anything: it ends by itself.
+    for o in everywhere(|p| {
+        p.tools[0].approval = true;
+        p.callers[0].wishes[0].quits = 1000;
+    }) {
+        assert_eq!((happenings(&o), o.coverage.travels["left unanswered"]), (0, 1));
+        assert_eq!(o.coverage.transitions[&("input_required", "cancelled")], 1);
+    }
+}
+
+#[test]
+fn a_call_goes_on_in_legs_and_as_a_task() {
+    for o in everywhere(|p| {
+        p.rates.slow = 1000;
+        p.callers[0].wishes[0].leg = Some(50);
+    }) {
+        answered(&o);
+        assert_eq!(happenings(&o), 1);
+        assert!(o.coverage.travels["leg"] > 0);
+    }
+    for o in everywhere(|p| {
+        (p.tools[0].planned, p.tools[0].rounds) = (false, 1);
+        p.callers[0].wishes[0].task = Some(true);
+    }) {
+        assert_eq!(happenings(&o), 1);
+        let t = &o.coverage.travels;
+        assert!(t["handed out"] > 0 && t["task answered"] > 0, "{t:?}");
+    }
+    for o in everywhere(|p| {
+        p.callers[0].wishes[0].task = Some(true);
+        p.callers[0].wishes[0].cancels = 1000;
+        p.rates.not_sent = 1000;
+    }) {
+        assert!(o.coverage.travels["task cancelled"] > 0);
+        assert!(happenings(&o) <= 1);
+    }
+}
+
+#[test]
+fn handles_are_changed_once_by_each_operation() {
+    for seed in 0..10 {
+        for o in everywhere(|p| {
+            p.seed = seed;
+            (p.tools[0].planned, p.tools[0].handles) = (false, true);
+            p.rates.store_uncertain = 300;
+            for n in 1..4 {
+                let mut other = p.callers[0].clone();
+                other.number = n;
+                other.wishes[0].key_number = n as u32;
+                p.callers.push(other);
+            }
+            p.blows = vec![(60, Blow::Kill { replica: 0, down: 100 })];
+        }) {
+            assert!(o.coverage.travels["handle changed"] >= 2, "{:?}", o.coverage.travels);
+            // A key that is given as an argument may join a twin.
+            assert!((1..=4).contains(&happenings(&o)));
+        }
+    }
 }

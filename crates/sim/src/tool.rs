@@ -7,10 +7,11 @@ use crate::rng::Rng;
 use crate::world::lock;
 use async_trait::async_trait;
 use futures_util::future::join;
+use ledger::handle::{self, Handle, HandleChange, HandleConflict};
 use ledger::store::Store;
 use ledger::{
-    Attempt, EffectKey, EffectState, Executor, Intent, Looked, Millis, Operation, OperationId, Performed,
-    RunError, Runner, Sent, Stopped, ToolResult,
+    Ask, Attempt, BlobKind, EffectKey, EffectState, Executor, InputKind, Intent, Looked, Millis, Operation,
+    OperationId, Performed, Receipt, RunError, Runner, Sent, Stopped, Time, ToolResult,
 };
 use std::sync::{Arc, Mutex};
 use tokio::sync::oneshot;
@@ -27,6 +28,12 @@ pub(crate) fn intent(tool: &ToolPlan, arguments: usize, effect: usize, other: bo
         summary: "POST".into(),
         body: format!("{} {arguments} {}{odd}", tool.name, NAMES[effect]).into_bytes(),
     }
+}
+
+/// What a person is shown before the first effect.
+pub(crate) fn approval(tool: &ToolPlan, arguments: usize) -> Ask {
+    let request = [b"approve ", intent(tool, arguments, 0, false).body.as_slice()].concat();
+    Ask { key: "approve".into(), kind: InputKind::Approval, request }
 }
 
 /// Runs tools on one boot.
@@ -87,6 +94,115 @@ impl Tools {
     }
 }
 
+impl Tools {
+    /// Asks a round of questions; what comes back is what was answered, to what was asked.
+    async fn ask(
+        &self,
+        attempt: &Attempt,
+        tool: &ToolPlan,
+        arguments: usize,
+        round: usize,
+    ) -> Result<(), RunError> {
+        let odd = if self.hits(tool.asks_other) { " other" } else { "" };
+        let asks: Vec<Ask> = (0..tool.questions)
+            .map(|n| Ask {
+                key: format!("r{round}q{n}"),
+                kind: InputKind::Client,
+                request: format!("{} {arguments} {round} {n}{odd}", tool.name).into_bytes(),
+            })
+            .collect();
+        let answers = attempt.ask(asks.clone()).await?;
+        let id = attempt.operation().id;
+        let mut guard = self.lab.state();
+        let s = &mut *guard;
+        let Some(r) = s.records.get(&id) else { return Ok(()) };
+        let index = |key: &str| r.op.inputs.iter().position(|i| i.key == key).map(|n| n as u16);
+        let wrong = asks.iter().zip(&answers).find(|(ask, answer)| {
+            let Some(n) = index(&ask.key) else { return true };
+            s.blobs.get(&(id, BlobKind::Request(n))) != Some(&ask.request)
+                || s.blobs.get(&(id, BlobKind::Answer(n))) != Some(answer)
+        });
+        if let Some((ask, _)) = wrong {
+            let what = format!("the tool of {id} was given an answer to `{}` that is none to it", ask.key);
+            self.lab.fail(s, "answer", what);
+        }
+        Ok(())
+    }
+
+    /// Makes a handle, or takes the one that the operation is about, and adds its mark to it.
+    async fn keep(&self, attempt: &Attempt) -> Result<&'static str, RunError> {
+        let op = attempt.operation();
+        let principal = op.scope.principal.clone();
+        let about = {
+            let mut s = self.lab.state();
+            let known = s.books.known.iter().rev().find(|(whose, _)| **whose == *principal);
+            let named = known.filter(|_| op.id.0 & 1 == 0).map(|(_, text)| text.clone());
+            let own = attempt.handle_id("make", "");
+            s.books.about.entry(op.id).or_insert_with(|| named.unwrap_or(own)).clone()
+        };
+        let id_hash = handle::id_hash(&about);
+        if about == attempt.handle_id("make", "") {
+            let change = HandleChange::Create(Handle {
+                id_hash,
+                principal: principal.clone(),
+                kind: "basket".into(),
+                value: Vec::new(),
+                version: 1,
+                created_at: Time(0),
+                used_at: Time(0),
+                idle: Millis(8000),
+                absolute: Millis(40_000),
+            });
+            let receipt = Receipt(about.clone().into_bytes());
+            match attempt.handle_change("make", change, receipt.clone()).await? {
+                Ok(made) if made == receipt => {
+                    let mut s = self.lab.state();
+                    s.books.known.push((principal.to_string(), about));
+                }
+                other => {
+                    let what = format!("{} made its handle, and was told {other:?}", op.id);
+                    self.lab.fail(&mut self.lab.state(), "handle_once", what);
+                }
+            }
+        }
+        for _ in 0..6 {
+            let there =
+                self.store.handle(&id_hash, &principal, attempt.now()).await.map_err(Stopped::from)?;
+            let Some(h) = there else { return Ok("gone") };
+            let mut value = h.value;
+            value.extend_from_slice(format!("|{}", op.id).as_bytes());
+            let change = HandleChange::Update {
+                id_hash,
+                principal: principal.clone(),
+                expected: h.version,
+                value,
+                at: Time(0),
+            };
+            let receipt = Receipt(h.version.to_string().into_bytes());
+            match attempt.handle_change("add", change, receipt).await? {
+                Ok(_) => return Ok("kept"),
+                Err(HandleConflict::Gone) => return Ok("gone"),
+                Err(_) => {}
+            }
+        }
+        Ok("busy")
+    }
+
+    async fn end(&self, attempt: &Attempt) -> Result<(), RunError> {
+        let op = attempt.operation();
+        let about = self.lab.state().books.about.get(&op.id).cloned();
+        let Some(text) = about else { return Ok(()) };
+        let change = HandleChange::Destroy {
+            id_hash: handle::id_hash(&text),
+            principal: op.scope.principal.clone(),
+            expected: None,
+            at: Time(0),
+        };
+        let _ = attempt.handle_change("end", change, Receipt(b"ended".to_vec())).await?;
+        Ok(())
+    }
+}
+
 #[async_trait]
 impl Runner for Tools {
     async fn run(&self, attempt: &Attempt) -> Result<ToolResult, RunError> {
@@ -107,6 +223,10 @@ impl Runner for Tools {
             self.mishap().await?;
         }
         let mut done = Vec::new();
+        if tool.rounds > 0 {
+            self.ask(attempt, tool, arguments, 1).await?;
+        }
+        let kept = if tool.handles { self.keep(attempt).await? } else { "" };
         if tool.effects == 2 && tool.at_once {
             let both = join(
                 self.perform(attempt, tool, arguments, 0, &line),
@@ -122,6 +242,9 @@ impl Runner for Tools {
                 if n > 0 && attempt.operation().cancel_requested {
                     return Err(RunError::Tool("cancelled between two effects".into()));
                 }
+                if n > 0 && tool.rounds > 1 {
+                    self.ask(attempt, tool, arguments, 2).await?;
+                }
                 let which = if turned { tool.effects - 1 - n } else { n };
                 match self.perform(attempt, tool, arguments, which, &line).await {
                     Ok(performed) => done.push(performed),
@@ -133,9 +256,15 @@ impl Runner for Tools {
                 }
             }
         }
+        if tool.rounds > 1 && tool.effects < 2 {
+            self.ask(attempt, tool, arguments, 2).await?;
+        }
+        if tool.handles && op.id.0 & 6 == 0 {
+            self.end(attempt).await?;
+        }
         // No two runs come to the same bytes: a result that is not kept shows.
         let nonce = lock(&self.rng).next();
-        let mut result = format!("{} {arguments} {nonce:x}", tool.name).into_bytes();
+        let mut result = format!("{} {arguments} {nonce:x}{kept}", tool.name).into_bytes();
         for d in &done {
             result.push(b'|');
             result.extend_from_slice(&d.receipt.0);
@@ -168,8 +297,18 @@ impl Line<'_> {
             return;
         };
         let mine = r.op.attempt == self.attempt && r.op.owner == self.owner;
-        let recorded = s.blobs.get(&(self.op, ledger::BlobKind::Intent(n as u16)));
-        let wrong = if e.key != *key {
+        let recorded = s.blobs.get(&(self.op, BlobKind::Intent(n as u16)));
+        let shown =
+            r.op.inputs
+                .iter()
+                .position(|i| i.kind == InputKind::Approval)
+                .filter(|_| e.name == NAMES[0])
+                .and_then(|n| s.blobs.get(&(self.op, BlobKind::Request(n as u16))));
+        let wrong = if crate::books::lacks_yes(&r.op) {
+            Some(("before_yes", "before anybody said yes"))
+        } else if shown.is_some_and(|shown| shown.strip_prefix(b"approve ") != Some(&intent.body)) {
+            Some(("shown", "and is not what was shown"))
+        } else if e.key != *key {
             Some(("effect_key", "under another key than recorded"))
         } else if recorded != Some(&intent.body) {
             Some(("intent_first", "with other bytes than recorded"))

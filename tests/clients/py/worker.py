@@ -12,6 +12,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import host  # noqa: E402
 import httpx2  # noqa: E402
+import mcp_types as types  # noqa: E402
 from mcp import Client  # noqa: E402
 from mcp.client.streamable_http import streamable_http_client  # noqa: E402
 
@@ -60,14 +61,31 @@ class Session:
         return await ready
 
 
+def callbacks(asked: host.Asked | None) -> dict[str, Any]:
+    """How the client answers what it is asked. Only what has a callback is declared."""
+    if asked is None:
+        return {}
+
+    async def elicit(_: Any, params: Any) -> types.ElicitResult:
+        return types.ElicitResult.model_validate(await asked("elicitation/create", host.plain(params)))
+
+    async def sample(_: Any, params: Any) -> types.CreateMessageResult:
+        return types.CreateMessageResult.model_validate(await asked("sampling/createMessage", host.plain(params)))
+
+    async def roots(_: Any) -> types.ListRootsResult:
+        return types.ListRootsResult.model_validate(await asked("roots/list", {}))
+
+    return {"elicitation_callback": elicit, "sampling_callback": sample, "list_roots_callback": roots}
+
+
 @asynccontextmanager
-async def connect(url: str, auth: str | None, _seen: list[str]) -> AsyncIterator[Session]:
+async def connect(url: str, auth: str | None, _seen: list[str], asked: host.Asked | None) -> AsyncIterator[Session]:
     server: Any = url
     if auth:
         http = httpx2.AsyncClient(headers={"Authorization": auth}, timeout=httpx2.Timeout(30, read=300))
         server = streamable_http_client(url, http_client=http)
 
-    async with Client(server, mode=MODES[MODE]) as client:
+    async with Client(server, mode=MODES[MODE], **callbacks(asked)) as client:
         session = Session(client)
         try:
             yield session

@@ -56,15 +56,32 @@ class Session:
         return "GET" if self.session_id() else "nothing: without a session this client opens no GET stream"
 
 
+def callbacks(asked: host.Asked | None) -> dict[str, Any]:
+    """How the client answers what it is asked. Only what has a callback is declared."""
+    if asked is None:
+        return {}
+
+    async def elicit(_: Any, params: Any) -> types.ElicitResult:
+        return types.ElicitResult.model_validate(await asked("elicitation/create", host.plain(params)))
+
+    async def sample(_: Any, params: Any) -> types.CreateMessageResult:
+        return types.CreateMessageResult.model_validate(await asked("sampling/createMessage", host.plain(params)))
+
+    async def roots(_: Any) -> types.ListRootsResult:
+        return types.ListRootsResult.model_validate(await asked("roots/list", {}))
+
+    return {"elicitation_callback": elicit, "sampling_callback": sample, "list_roots_callback": roots}
+
+
 @asynccontextmanager
-async def connect(url: str, auth: str | None, seen: list[str]) -> AsyncIterator[Session]:
+async def connect(url: str, auth: str | None, seen: list[str], asked: host.Asked | None) -> AsyncIterator[Session]:
     async def hear(message: Any) -> None:
         if isinstance(message, types.ServerNotification) and isinstance(message.root, types.ToolListChangedNotification):
             seen.append(host.CHANGED)
 
     headers = {"Authorization": auth} if auth else {}
     async with streamablehttp_client(url, headers=headers) as (read, write, session_id):
-        async with ClientSession(read, write, message_handler=hear) as client:
+        async with ClientSession(read, write, message_handler=hear, **callbacks(asked)) as client:
             yield Session(client, await client.initialize(), session_id)
 
 

@@ -8,15 +8,16 @@ const opening = process.argv[2] ?? 'auto';
 if (!(opening in modes)) throw new Error(`an unknown way to open: ${opening}`);
 
 serve({
-  make() {
+  make(capabilities) {
     const versionNegotiation = modes[opening];
     const info = { name: `counterfoil-tests-ts-${opening}`, version: '1.0.0' };
-    const client = new Client(info, versionNegotiation ? { versionNegotiation } : {});
+    const client = new Client(info, { capabilities, ...(versionNegotiation ? { versionNegotiation } : {}) });
     const connect = (url, headers, options) =>
       client.connect(new StreamableHTTPClientTransport(url, { requestInit: { headers } }), options);
     return { client, connect };
   },
   hear: (client, method, then) => client.setNotificationHandler(method, then),
+  asked: (client, method, then) => client.setRequestHandler(method, then),
   async subscribe(client, options) {
     // In the legacy era the transport opened a GET stream by itself.
     if (opening === 'legacy') return 'GET';

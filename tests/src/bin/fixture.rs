@@ -1,5 +1,5 @@
 //! The fixture server of the official conformance suite, made with the library and nothing else: what the suite expects a
-//! server to offer, as far as nothing of it asks back. `--traps` adds what breaks servers that aren't careful.
+//! server to offer. `--traps` adds what breaks servers that aren't careful.
 //!
 //! It prints `{"url": …}` on one line and serves until SIGTERM or SIGINT, then ends in order; with `--stdio` it serves the
 //! client that started it.

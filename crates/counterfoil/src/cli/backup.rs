@@ -40,12 +40,26 @@ async fn sqlite(args: &Args, file: &Path, out: &Out) -> Done {
     session.close().await?;
     let answer = answer?;
     let (bytes, at) = (answer["bytes"].as_u64().unwrap_or(0), answer["at"].as_str().unwrap_or("?"));
-    out.document(&json!({ "file": to, "bytes": bytes, "at": at }));
+    let key = master_file(args)?;
+    out.document(&json!({ "file": to, "bytes": bytes, "at": at, "masterKey": key }));
     out.say(format!("copied to {to}: {}, as of {at}", show_size(bytes)));
+    if let Some(key) = &key {
+        out.say(format!(
+            "Keep {} too, at another place: the copy's key ring opens with it only.",
+            key.display()
+        ));
+    }
     out.say(out.dim(
         "restored, it opens no new operation until `counterfoil ops release`: what was called since is unknown to it",
     ));
     Ok(0)
+}
+
+/// Where the master key is, if it is a file of the ledger's own.
+fn master_file(args: &Args) -> Result<Option<PathBuf>, Fail> {
+    let config = args.place.load()?;
+    let file = config.ledger.directory().join(seal::FILE);
+    Ok((config.seal.master.is_none() && file.exists()).then_some(file))
 }
 
 /// A logical copy, without the password.

@@ -4,7 +4,7 @@
 use super::fail::{Done, USAGE};
 use super::out::Out;
 use super::place::Place;
-use super::{doctor_eras, doctor_keys, doctor_providers, doctor_replicas};
+use super::{doctor_eras, doctor_keys, doctor_providers, doctor_replicas, doctor_tools};
 use crate::Error;
 use crate::config::{Auth, Config, show_duration, show_size};
 use crate::run::{Core, Loaded, Operator, Use, load};
@@ -196,50 +196,11 @@ async fn integrations(config: &Config, loaded: &Loaded, horizon: Millis, report:
     let asking = catalog.entries().filter(|e| e.spec.requires.is_some());
     let asking: Vec<&str> = asking.map(|e| &*e.spec.canonical).collect();
     doctor_eras::sessions(&config.server, &asking, report);
+    doctor_tools::approvals(&catalog, report);
     for integration in &loaded.integrations {
         for m in integration.methods().iter().filter(|m| m.effect() == MethodEffect::Mutating) {
             let Some(entry) = catalog.find(m.canonical_id()) else { continue };
-            tool(m.canonical_id(), &entry.body.safety(), &entry.settings.policy, horizon, report);
-        }
-    }
-}
-
-/// Three retentions must agree: the caller's retry horizon, the ledger's, the provider's.
-fn tool(id: &str, safety: &Value, policy: &ledger::OperationPolicy, horizon: Millis, report: &mut Report) {
-    let strategy = safety["recovery"]["value"].as_str().unwrap_or("none");
-    if policy.retention < horizon {
-        report.error(
-            id,
-            format!("the ledger forgets after {}, callers may retry for {}", show_duration(policy.retention), show_duration(horizon)),
-            "lengthen retention in [ledger] or [tools], or say how long your callers retry with --retry-horizon",
-        );
-    }
-    match strategy {
-        "none" => report.warn(
-            id,
-            "nothing is known of its provider: an unclear outcome is in doubt at once",
-            "set recovery in [tools], or describe keys or a look-up in the manifest",
-        ),
-        "confirm" => report.warn(
-            id,
-            "a person decides every unclear outcome",
-            "set recovery to something the provider supports, if it supports anything",
-        ),
-        _ => {
-            let until = safety["replayForMs"]["value"].as_i64().map(Millis);
-            let span = until.map_or("for ever".to_owned(), |m| format!("for {}", show_duration(m)));
-            let send = safety["sendTimeoutMs"]["value"].as_i64().map_or(Millis::secs(10), Millis);
-            match until {
-                Some(until) if until.0 <= policy.timeout.0.saturating_add(send.0) => report.warn(
-                    id,
-                    format!("{strategy}: replays are safe {span} only, hardly longer than one attempt ({})", show_duration(policy.timeout)),
-                    "shorten timeout, or say in the manifest how long the provider really remembers (retention, margin)",
-                ),
-                _ => report.good(id, format!("{strategy}: replays {span}, kept {} after the end", show_duration(policy.retention))),
-            }
-            if strategy == "key" && until.is_some() && safety["replayForMs"]["published"] == false {
-                report.warn(id, "the provider has not published how long it remembers keys", "replays stop early for safety; say in the manifest what you know (retention, retention_basis)");
-            }
+            doctor_tools::retentions(m.canonical_id(), &entry.body.safety(), &entry.settings.policy, horizon, report);
         }
     }
 }
@@ -429,12 +390,20 @@ fn figures(status: &Value, report: &mut Report) {
         );
     }
     let count = |group: &str, word: &str| status[group][word].as_u64().unwrap_or(0);
-    let waiting = count("operations", "in_doubt") + count("operations", "input_required");
+    let waiting = count("operations", "in_doubt");
     if waiting > 0 {
         report.warn(
             "operations",
             format!("{waiting} wait for somebody's decision"),
             "`counterfoil ops list --state in_doubt`, then `ops show` and `ops resolve`",
+        );
+    }
+    let asking = count("operations", "input_required");
+    if asking > 0 {
+        report.warn(
+            "operations",
+            format!("{asking} wait for somebody's answer"),
+            "`counterfoil ops list --state input_required`, then `ops show`, which says how to answer",
         );
     }
     let undelivered = count("deliveries", "undelivered");

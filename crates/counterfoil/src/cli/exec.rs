@@ -67,6 +67,9 @@ fn said(out: &Out, answer: &Value) -> u8 {
             out.say(super::request::text(&answer["wouldSend"]["request"], "{key}"));
             out.say("");
             out.say(format!("promise: {}", answer["safety"]["promise"].as_str().unwrap_or("-")));
+            if answer["approvalNeeded"] == true {
+                out.say("approval: a person has to say yes first (`counterfoil ops approve`)");
+            }
             0
         }
         Some("result") => {
@@ -104,6 +107,14 @@ fn said(out: &Out, answer: &Value) -> u8 {
                 if let Some(value) = error[name].as_str() {
                     out.say(out.dim(&format!("{what}: {value}")));
                 }
+            }
+            if let ("approval_required", Some(id)) =
+                (error["kind"].as_str().unwrap_or_default(), error["operationId"].as_str())
+            {
+                out.say("");
+                out.say(format!("counterfoil ops show {id}               what will be sent"));
+                out.say(format!("counterfoil ops approve {id} --by NAME  send it; --key {id} then gets the result"));
+                out.say(format!("counterfoil ops deny {id} --by NAME     nothing of it is done"));
             }
             code_of_kind(error["kind"].as_str().unwrap_or_default())
         }

@@ -54,6 +54,7 @@ fn describe(out: &Out, m: &Value) {
     out.say(format!("retry     {}", text(&safety["retry"])));
     if m["effect"] == "mutating" {
         out.say(format!("promise   {}", text(&safety["promise"])));
+        out.say(format!("approval  {}", approval(text(&m["approval"]))));
         if let Some(carrier) = safety["keyCarrier"].as_str() {
             let published = if safety["replayForMs"]["published"] == true {
                 ""
@@ -79,6 +80,14 @@ fn describe(out: &Out, m: &Value) {
     arguments(out, &m["inputSchema"]);
     out.say("");
     out.say(format!("counterfoil exec {}{}", text(&m["id"]), example(&m["inputSchema"])));
+}
+
+fn approval(said: &str) -> String {
+    match said {
+        "never" => "never: nobody is asked".into(),
+        "always" => "always: a person has to say yes before anything of a call is done".into(),
+        limits => format!("a person has to say yes to a call with {limits}, or without that argument"),
+    }
 }
 
 fn within(v: &Value) -> String {
@@ -110,6 +119,9 @@ fn settings(out: &Out, m: &Value) {
         ("key_from", if list.is_empty() { "-".into() } else { list }, said("keyFrom")),
         ("inject_key", set["injectKey"].to_string(), said("injectKey")),
         ("timeout", time(&set["timeoutMs"]), said("timeout")),
+        ("approval", text(&m["approval"]).to_owned(), said("approval")),
+        ("mode", text(&m["mode"]).to_owned(), said("mode")),
+        ("leg", time(&set["legMs"]), said("leg")),
         ("inline_limit", time(&set["inlineLimitMs"]), said("inlineLimit")),
         ("retention", time(&set["retentionMs"]), said("retention")),
     ];

@@ -32,6 +32,8 @@ pub(super) async fn run(args: Args, out: &Out) -> Done {
                 text(&m["tool"]),
                 text(&m["effect"]),
                 recovery.unwrap_or("-").to_owned(),
+                text(&m["approval"]),
+                text(&m["mode"]),
                 promise.to_owned(),
             ]
         })
@@ -39,7 +41,7 @@ pub(super) async fn run(args: Args, out: &Out) -> Done {
     if rows.is_empty() {
         out.say("nothing has that word; without one, all are listed");
     } else {
-        out.table(&["METHOD", "TOOL", "EFFECT", "RECOVERY", "PROMISE"], &rows);
+        out.table(&["METHOD", "TOOL", "EFFECT", "RECOVERY", "APPROVAL", "MODE", "PROMISE"], &rows);
     }
     Ok(0)
 }

@@ -16,6 +16,7 @@ mod doctor_eras;
 mod doctor_keys;
 mod doctor_providers;
 mod doctor_replicas;
+mod doctor_tools;
 mod exec;
 mod fail;
 mod http;

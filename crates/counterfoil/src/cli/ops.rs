@@ -24,6 +24,10 @@ pub(super) enum Command {
     Retry(Act),
     /// Cancel an operation: final before anything was sent, a request to stop after
     Cancel(Act),
+    /// Say yes to what waits for it: exactly what `ops show` shows is done, once
+    Approve(Act),
+    /// Say no to what waits for a yes: nothing of it is done, for good
+    Deny(Act),
     /// Let new operations in again after a restore from a backup, once nothing is open
     Release(Release),
 }
@@ -137,6 +141,8 @@ pub(super) async fn run(command: Command, out: &Out) -> Done {
         Command::Resolve(args) => resolve(args, out).await,
         Command::Retry(args) => act(args, "retry", out).await,
         Command::Cancel(args) => act(args, "cancel", out).await,
+        Command::Approve(args) => act(args, "approve", out).await,
+        Command::Deny(args) => act(args, "deny", out).await,
         Command::Release(args) => release(args, out).await,
     }
 }
@@ -214,8 +220,9 @@ async fn watch(args: Watch, out: &Out) -> Done {
         };
         for op in ops.iter().rev() {
             let now = format!(
-                "{} {} {} {}",
+                "{} {} {} {} {}",
                 op.state,
+                op.waits_for.as_deref().unwrap_or_default(),
                 op.attempt,
                 op.delivery,
                 op.effects.iter().map(|e| format!("{}{}", e.state, e.sends)).collect::<String>()
@@ -331,5 +338,14 @@ async fn change(place: &Place, id: &str, what: &str, body: &Value, out: &Out) ->
             .map_err(|e| Fail::unavailable(format!("the answer can't be read ({e})")))?;
         out.say(ops_show::line(out, &view));
     }
-    Ok(if op["state"] == "in_doubt" || op["state"] == "input_required" { IN_DOUBT } else { 0 })
+    Ok(match op["state"].as_str() {
+        Some("in_doubt") => IN_DOUBT,
+        // It was granted and asks its client something else now.
+        Some("input_required") if what != "approve" => IN_DOUBT,
+        // Granting is done; what came of it may not be a success.
+        Some("failed" | "cancelled") if what == "approve" => REFUSED,
+        Some("completed") if what == "approve" && op["isError"] == true => REFUSED,
+        Some("running" | "accepted") if what == "approve" => UNAVAILABLE,
+        _ => 0,
+    })
 }

@@ -8,7 +8,11 @@ pub(super) const HEAD: [&str; 6] = ["OPERATION", "STATE", "DELIVERY", "METHOD", 
 
 /// A row of the list.
 pub(super) fn row(op: &OperationView) -> Vec<String> {
-    let state = if op.is_error { format!("{} (error)", op.state) } else { op.state.clone() };
+    let state = match &op.waits_for {
+        _ if op.is_error => format!("{} (error)", op.state),
+        Some(what) if op.state == "input_required" => format!("{} ({what})", op.state),
+        _ => op.state.clone(),
+    };
     vec![op.id.clone(), state, op.delivery.clone(), op.tool.clone(), op.created_at.clone(), effects(op)]
 }
 
@@ -80,6 +84,19 @@ pub(super) fn whole(out: &Out, op: &OperationView) {
             out.say(indent(&pretty(receipt)));
         }
     }
+    for input in &op.inputs {
+        question(out, input);
+    }
+    if let Some(planned) = &op.planned {
+        out.say("");
+        out.say(format!("{} sent after a yes, and exactly so", out.bold("request")));
+        out.say(indent(&super::request::text(&planned["request"], "{key}")));
+    }
+    if let Some(arguments) = op.arguments.as_ref().filter(|_| op.waits_for.as_deref() == Some("approval")) {
+        out.say("");
+        out.say(out.bold("arguments"));
+        out.say(indent(&pretty(arguments)));
+    }
     for d in &op.decisions {
         out.say("");
         out.say(format!("{} {} by {}: {}", out.bold("decision"), d.at, d.by, d.what));
@@ -89,22 +106,58 @@ pub(super) fn whole(out: &Out, op: &OperationView) {
         out.say(out.bold("result"));
         out.say(indent(&pretty(result)));
     }
-    if op.state == "in_doubt" || op.state == "input_required" {
-        out.say("");
-        out.say("Look at the provider, then decide:");
-        out.say(format!("  counterfoil ops resolve {} --applied --by NAME       it happened", op.id));
-        out.say(format!(
-            "  counterfoil ops resolve {} --not-applied --by NAME   it did not, and will not",
-            op.id
-        ));
-        out.say(format!(
-            "  counterfoil ops resolve {} --send-again --by NAME    send the recorded request once more",
-            op.id
-        ));
-        out.say(format!(
-            "  counterfoil ops retry {}                             ask the provider again",
-            op.id
-        ));
+    next(out, op);
+}
+
+/// A question, and who answered it when.
+fn question(out: &Out, input: &gateway::view::InputView) {
+    out.say("");
+    let what = if input.kind == "approval" { "approval" } else { "question" };
+    out.say(format!("{} {}  asked {}", out.bold(what), input.key, input.asked_at));
+    let detail = input.detail.as_ref();
+    if let Some(request) = detail.and_then(|d| d.request.as_ref()) {
+        match request["params"]["message"].as_str() {
+            Some(message) => out.say(indent(message)),
+            None => out.say(indent(&pretty(request))),
+        }
+    }
+    match (&input.answered_at, &input.answered_by) {
+        (Some(at), Some(by)) => {
+            let said = detail.and_then(|d| d.answer.as_ref()).map(|a| format!(": {a}")).unwrap_or_default();
+            out.say(format!("  answered {at} by {by}{said}"));
+        }
+        _ => out.say("  no answer yet"),
+    }
+}
+
+/// What somebody has to do now.
+fn next(out: &Out, op: &OperationView) {
+    let id = &op.id;
+    let lines = match op.waits_for.as_deref() {
+        Some("approval") => vec![
+            "It waits for a person's yes; nothing of it was done:".to_owned(),
+            format!("  counterfoil ops approve {id} --by NAME   what is shown above is done, once"),
+            format!("  counterfoil ops deny {id} --by NAME      nothing of it is done, for good"),
+        ],
+        Some("answers") => vec![
+            "It waits for what its client is asked; the same call from a client that can be asked goes on:"
+                .to_owned(),
+            format!("  counterfoil ops cancel {id}              nobody will answer"),
+        ],
+        Some(_) => vec![
+            "Look at the provider, then decide:".to_owned(),
+            format!("  counterfoil ops resolve {id} --applied --by NAME       it happened"),
+            format!("  counterfoil ops resolve {id} --not-applied --by NAME   it did not, and will not"),
+            format!(
+                "  counterfoil ops resolve {id} --send-again --by NAME    send the recorded request once more"
+            ),
+            format!("  counterfoil ops retry {id}                             ask the provider again"),
+        ],
+        None => return,
+    };
+    out.say("");
+    for line in lines {
+        out.say(line);
     }
 }
 

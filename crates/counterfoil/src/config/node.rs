@@ -19,11 +19,14 @@ pub(super) struct Node {
 #[derive(Clone, Debug)]
 pub(super) enum Kind {
     Text(String),
-    Integer,
+    /// Its value.
+    Integer(i64),
+    /// As it is written.
+    Fraction(String),
     Bool(bool),
     List(Vec<Node>),
     Table(Vec<Entry>),
-    /// A float, a date or an integer beyond 64 bits: nothing here takes one.
+    /// A date or an integer beyond 64 bits: nothing here takes one.
     Other(&'static str),
     /// From the environment: it becomes what the key wants.
     Variable(String),
@@ -40,7 +43,8 @@ impl Kind {
     fn word(&self) -> &'static str {
         match self {
             Kind::Text(_) | Kind::Variable(_) => "a string",
-            Kind::Integer => "an integer",
+            Kind::Integer(_) => "an integer",
+            Kind::Fraction(_) => "a number with a fraction",
             Kind::Bool(_) => "true or false",
             Kind::List(_) => "an array",
             Kind::Table(_) => "a table",
@@ -67,10 +71,10 @@ impl Lines<'_> {
             DeValue::String(s) => Kind::Text(s.clone().into_owned()),
             DeValue::Boolean(b) => Kind::Bool(*b),
             DeValue::Integer(i) => match i64::from_str_radix(i.as_str(), i.radix()) {
-                Ok(_) => Kind::Integer,
+                Ok(value) => Kind::Integer(value),
                 Err(_) => Kind::Other("an integer beyond 64 bits"),
             },
-            DeValue::Float(_) => Kind::Other("a number with a fraction"),
+            DeValue::Float(f) => Kind::Fraction(f.as_str().to_owned()),
             DeValue::Datetime(_) => Kind::Other("a date or time"),
             DeValue::Array(a) => Kind::List(a.iter().map(|v| self.node(v)).collect()),
             DeValue::Table(t) => Kind::Table(self.table(t)),
@@ -307,6 +311,33 @@ impl<'a> Reader<'a> {
             _ => self.wrong(entry, "a table"),
         }
         out
+    }
+
+    /// The numbers of a table whose keys are free, as they are written.
+    pub fn numbers(&self, key: &'static str) -> Vec<(String, String, At)> {
+        let Some(entry) = self.take(key) else { return Vec::new() };
+        let Kind::Table(entries) = &entry.value.kind else {
+            self.wrong(entry, "a table");
+            return Vec::new();
+        };
+        let mut out = Vec::new();
+        for e in entries {
+            let text = match &e.value.kind {
+                Kind::Integer(value) => value.to_string(),
+                Kind::Fraction(text) => text.clone(),
+                _ => {
+                    self.wrong(e, "a number");
+                    continue;
+                }
+            };
+            out.push((e.key.clone(), text, e.value.at.clone()));
+        }
+        out
+    }
+
+    /// Whether the key holds a table.
+    pub fn is_table(&self, key: &str) -> bool {
+        self.entries.iter().any(|(e, _)| e.key == key && matches!(e.value.kind, Kind::Table(_)))
     }
 
     /// A table under this one.

@@ -3,6 +3,8 @@
 use super::error::At;
 use super::node::Reader;
 use super::values::{duration, show_duration};
+use gateway::approval::{Approval, Decimal};
+use gateway::tool::Mode;
 use ledger::{Millis, Strategy, Unkeyed};
 use provider::nearest;
 
@@ -36,8 +38,14 @@ pub struct Defaults {
     pub send_timeout: Option<Set<Millis>>,
     /// The longest one attempt may take.
     pub timeout: Option<Set<Millis>>,
-    /// How long a call waits for its result before it is told that it goes on.
+    /// How long a call waits for its result before its client is to come again, or is told that it goes on.
+    pub leg: Option<Set<Millis>>,
+    /// How long a call of a client that knows tasks waits before it gets a task.
     pub inline_limit: Option<Set<Millis>>,
+    /// Whether calls are answered with tasks.
+    pub mode: Option<Set<Mode>>,
+    /// Which calls wait for a person's yes.
+    pub approval: Option<Set<Approval>>,
 }
 
 /// `[tools."id"]`: what is absent comes from `[defaults]`, the manifest or the preset.
@@ -66,7 +74,13 @@ pub struct ToolConfig {
     /// The longest one attempt may take.
     pub timeout: Option<Set<Millis>>,
     /// How long a call waits for its result.
+    pub leg: Option<Set<Millis>>,
+    /// How long a call of a client that knows tasks waits before it gets a task.
     pub inline_limit: Option<Set<Millis>>,
+    /// Whether its calls are answered with tasks.
+    pub mode: Option<Set<Mode>>,
+    /// Which of its calls wait for a person's yes.
+    pub approval: Option<Set<Approval>>,
     /// How long its operations are kept after their end.
     pub retention: Option<Set<Millis>>,
 }
@@ -103,10 +117,8 @@ fn unkeyed(r: &Reader<'_>) -> Option<Set<Unkeyed>> {
         "guard" => Ok(Unkeyed::Guard),
         "new" => Ok(Unkeyed::New),
         "reject" => Ok(Unkeyed::Reject),
-        "reserve" => {
-            Err("\"reserve\" is not available in this version; use \"guard\", \"new\" or \"reject\"".into())
-        }
-        _ => Err(format!("{text:?} is unknown; {}", suggest(text, &["guard", "new", "reject"]))),
+        "reserve" => Ok(Unkeyed::Reserve),
+        _ => Err(format!("{text:?} is unknown; {}", suggest(text, &["guard", "new", "reject", "reserve"]))),
     }))
 }
 
@@ -138,29 +150,68 @@ pub(super) fn defaults(r: &Reader<'_>) -> Defaults {
         guard_window: span(r, "guard_window", Millis(0), DAY),
         send_timeout: span(r, "send_timeout", Millis(50), Millis::secs(600)),
         timeout: span(r, "timeout", Millis(100), Millis::secs(3600)),
+        leg: leg(r),
         inline_limit: span(r, "inline_limit", Millis(100), Millis::secs(600)),
+        mode: mode(r),
+        approval: approval(r),
     };
     if let Some(h) = d.header_name.as_ref().filter(|h| !h.value.eq_ignore_ascii_case("Idempotency-Key")) {
         r.faults.add(&h.at, format!("header_name: another default than \"Idempotency-Key\" is not available in this version; name {:?} in [execution_policy.idempotency] of the manifests that use it", h.value));
     }
-    r.later("leg", "legs of a long call are");
-    later_tool_keys(r);
     r.finish();
     combinations(r, &d.send_timeout, &d.timeout, &Defaults::default());
     d
 }
 
-/// Tools and approvals of later versions, in both places.
-fn later_tool_keys(r: &Reader<'_>) {
-    let _ = r.parsed("approval", |text| match text {
-        "never" => Ok(()),
-        _ => Err(format!("{text:?} is not available in this version; use \"never\"")),
-    });
-    let _ = r.parsed("mode", |text| match text {
-        "inline" | "auto" => Ok(()),
-        "task" => Err("\"task\" is not available in this version; use \"inline\" or \"auto\"".into()),
-        _ => Err(format!("{text:?} is unknown; use \"inline\" or \"auto\"")),
-    });
+fn leg(r: &Reader<'_>) -> Option<Set<Millis>> {
+    span(r, "leg", Millis::secs(1), Millis::secs(300))
+}
+
+fn mode(r: &Reader<'_>) -> Option<Set<Mode>> {
+    set(r.parsed("mode", |text| match text {
+        "inline" => Ok(Mode::Inline),
+        "auto" => Ok(Mode::Auto),
+        "task" => Ok(Mode::Task),
+        _ => Err(format!("{text:?} is unknown; {}", suggest(text, &["inline", "auto", "task"]))),
+    }))
+}
+
+/// `"never"`, `"always"`, or `{ over = { ARGUMENT = LIMIT } }`.
+fn approval(r: &Reader<'_>) -> Option<Set<Approval>> {
+    if r.is_table("approval") {
+        return over(r);
+    }
+    set(r.parsed("approval", |text| match text {
+        "never" => Ok(Approval::Never),
+        "always" => Ok(Approval::Always),
+        _ => Err(format!(
+            "{text:?} is unknown; use \"never\", \"always\" or a limit: {{ over = {{ amount = 10000 }} }}"
+        )),
+    }))
+}
+
+fn over(r: &Reader<'_>) -> Option<Set<Approval>> {
+    let at = r.place("approval");
+    let inner = r.table("approval")?;
+    let numbers = inner.numbers("over");
+    let lacks = inner.lacks("over");
+    inner.finish();
+    let mut limits = Vec::new();
+    for (name, text, at) in numbers {
+        match Decimal::parse(text.trim_start_matches('+')) {
+            Some(limit) => limits.push((name, limit)),
+            None => r.faults.add(&at, format!("approval: {text} is no limit; write a plain number")),
+        }
+    }
+    if limits.is_empty() {
+        if lacks {
+            r.faults.add(&at, "approval needs over: the arguments and their limits, { over = { amount = 10000 } }");
+        } else {
+            r.faults.add(&at, "approval: over names no argument; write \"always\" if every call is to wait");
+        }
+        return None;
+    }
+    Some(Set { value: Approval::Over(limits), at })
 }
 
 fn combinations(
@@ -205,10 +256,12 @@ fn tool(id: &str, r: &Reader<'_>, defaults: &Defaults, ledger_retention: Millis)
         guard_window: span(r, "guard_window", Millis(0), DAY),
         send_timeout: span(r, "send_timeout", Millis(50), Millis::secs(600)),
         timeout: span(r, "timeout", Millis(100), Millis::secs(3600)),
+        leg: leg(r),
         inline_limit: span(r, "inline_limit", Millis(100), Millis::secs(600)),
+        mode: mode(r),
+        approval: approval(r),
         retention: span(r, "retention", Millis::secs(60), MAX_RETENTION),
     };
-    later_tool_keys(r);
     r.finish();
     if id.is_empty() || id.len() > 255 || !id.contains('.') {
         r.faults.add(

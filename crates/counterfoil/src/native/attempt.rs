@@ -1,9 +1,14 @@
 //! What the function of a tool that changes the world is given.
 
+use super::handles::{self, Handles};
+use super::input::{Answer, InputRequest};
 use super::methods::Methods;
 use super::reply::Reply;
+use super::step::{self, Step, StepError};
 use super::tool::ToolError;
-use ledger::OperationId;
+use ledger::{OperationId, Performed};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
@@ -52,12 +57,34 @@ impl EffectName {
     }
 }
 
-/// One wish of the function, and where its answer goes.
+/// One wish of the function.
 pub(super) struct Wish {
-    pub effect: EffectName,
-    pub method: String,
-    pub arguments: Value,
-    pub answer: oneshot::Sender<Result<Reply, ToolError>>,
+    /// Of what is recorded: its name. No two of one attempt are the same.
+    pub name: Option<EffectName>,
+    pub want: Want,
+}
+
+type Said<T> = oneshot::Sender<Result<T, ToolError>>;
+
+/// What is wished, and where the answer goes.
+pub(super) enum Want {
+    Call { method: String, arguments: Value, answer: Said<Reply> },
+    Step { wanted: step::Wanted, answer: Said<Performed> },
+    Ask { requests: Vec<InputRequest>, answer: Said<Vec<Answer>> },
+    Handle(handles::Wanted),
+}
+
+impl Want {
+    /// Says that it is not done. What was recorded stays.
+    pub fn refuse(self, why: String) {
+        // Who dropped the call does not hear of it.
+        match self {
+            Want::Call { answer, .. } => drop(answer.send(Err(ToolError::Failed(why)))),
+            Want::Step { answer, .. } => drop(answer.send(Err(ToolError::Failed(why)))),
+            Want::Ask { answer, .. } => drop(answer.send(Err(ToolError::Failed(why)))),
+            Want::Handle(wanted) => wanted.refuse(why),
+        }
+    }
 }
 
 /// How far the function is.
@@ -77,10 +104,10 @@ pub(super) struct Told {
 ///   effect come from the tool's arguments and from what earlier effects answered, never from a clock, a random number,
 ///   or something read that may have changed. Asking for another request under a recorded name stops the operation, in
 ///   doubt, and sends nothing;
-/// - change nothing by any other way than [`Attempt::call`].
+/// - change nothing by any other way than [`Attempt::call`], [`Attempt::effect`] and [`Attempt::handles`].
 ///
-/// If the ledger stops the attempt (another took over, an outcome is in doubt, a person must say), the function is
-/// dropped at the call that it waits for. Nothing that it does can hide an open effect.
+/// If the ledger stops the attempt (another took over, an outcome is in doubt, a person must say, a question has no
+/// answer yet), the function is dropped at the call that it waits for. Nothing that it does can hide an open effect.
 #[derive(Clone)]
 pub struct Attempt {
     pub(super) wishes: mpsc::Sender<Wish>,
@@ -107,10 +134,76 @@ impl Attempt {
         arguments: Value,
     ) -> Result<Reply, ToolError> {
         let (answer, answered) = oneshot::channel();
-        let wish = Wish { effect: effect.into(), method: method.to_owned(), arguments, answer };
-        let ended = || ToolError::failed("The attempt has ended, so nothing more is sent.");
-        self.wishes.send(wish).await.map_err(|_| ended())?;
+        let want = Want::Call { method: method.to_owned(), arguments, answer };
+        self.wish(Some(effect.into()), want).await?;
         answered.await.map_err(|_| ended())?
+    }
+
+    /// Causes an effect of the tool's own: `run` is run under a recorded intent, with the key of the effect, and what it
+    /// answers is kept. When the function runs again, a step that happened answers with that, at once; one whose outcome
+    /// is not known goes on as `step` says. `given` is what identifies it: it has to be the same each time. `run` may
+    /// be called several times, also in later attempts; what it needs beside the key comes from `given`, the tool's
+    /// arguments and what earlier effects answered.
+    ///
+    /// ```
+    /// use counterfoil::native::{Attempt, Step, StepError, ToolError};
+    ///
+    /// async fn lock(attempt: &Attempt, door: String) -> Result<String, ToolError> {
+    ///     attempt
+    ///         .effect("lock", Step::natural(), &door.clone(), move |_key| {
+    ///             let door = door.clone();
+    ///             async move { Ok::<_, StepError>(format!("{door} is locked")) }
+    ///         })
+    ///         .await
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// [`ToolError::Failed`]: it was refused; or nothing was done, and that is certain; or it is done, and its answer is
+    /// not known.
+    pub async fn effect<T, F, W>(
+        &self,
+        name: impl Into<EffectName>,
+        step: Step,
+        given: &impl Serialize,
+        run: F,
+    ) -> Result<T, ToolError>
+    where
+        T: Serialize + DeserializeOwned,
+        F: Fn(String) -> W + Send + Sync + 'static,
+        W: Future<Output = Result<T, StepError>> + Send + 'static,
+    {
+        let name = name.into();
+        let shown = name.shown();
+        let wanted = step::Wanted { step, given: step::given(given)?, work: step::work(run) };
+        let (answer, answered) = oneshot::channel();
+        self.wish(Some(name), Want::Step { wanted, answer }).await?;
+        step::read(&shown, &answered.await.map_err(|_| ended())??)
+    }
+
+    /// Asks the client, and gives its answers in the order of the questions. Questions and answers are kept with the
+    /// operation: without the answers the function is dropped here, and runs again from its beginning when the last one
+    /// has come, whoever brings it. It has to ask the same under the same keys then.
+    ///
+    /// # Errors
+    /// [`ToolError::Failed`]: nothing was asked: another question was asked under a key before, or there are too many.
+    pub async fn ask(&self, requests: &[InputRequest]) -> Result<Vec<Answer>, ToolError> {
+        if requests.is_empty() {
+            return Ok(Vec::new());
+        }
+        let (answer, answered) = oneshot::channel();
+        self.wish(None, Want::Ask { requests: requests.to_vec(), answer }).await?;
+        answered.await.map_err(|_| ended())?
+    }
+
+    /// The caller's handles: state that lives longer than a call.
+    #[must_use]
+    pub fn handles(&self) -> Handles {
+        Handles { attempt: self.clone() }
+    }
+
+    pub(super) async fn wish(&self, name: Option<EffectName>, want: Want) -> Result<(), ToolError> {
+        self.wishes.send(Wish { name, want }).await.map_err(|_| ended())
     }
 
     /// Asks a configured method that only reads. What it says may differ when the function runs again, so no effect's
@@ -151,4 +244,8 @@ impl Attempt {
     pub fn mode(&self) -> &str {
         &self.mode
     }
+}
+
+fn ended() -> ToolError {
+    ToolError::failed("The attempt has ended, so nothing more is sent.")
 }

@@ -4,24 +4,29 @@
 //! be an ordinary `async` block, and when the ledger stops the attempt it is dropped where it waits: it can neither hide
 //! that nor come to a result over an open effect.
 
-use super::attempt::{Attempt, EffectName, Told, Wish};
+use super::attempt::{Attempt, EffectName, Told, Want, Wish};
 use super::guard::Broke;
+use super::handles;
+use super::input::{Answer, InputRequest};
 use super::methods::Methods;
 use super::reply::Reply;
+use super::step;
 use super::tool::{ToolError, Worked};
 use async_trait::async_trait;
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, OptionFuture};
 use gateway::{BadArguments, Tool, turns};
 use ledger::canonical::canonicalise_arguments;
-use ledger::{Fingerprint, Intent, RunError, Stopped, Strategy, ToolResult};
-use mcp::json::{Limits, RawObject};
+use ledger::{
+    Ask, Fingerprint, InputKind, Intent, Performed, RunError, Stopped, StoreError, Strategy, ToolResult,
+};
+use mcp::json::{Limits, Raw, RawObject};
 use provider::MethodEffect;
 use serde_json::{Value, json};
 use std::collections::HashSet;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 
 /// Wishes that wait for their turn, and progress that waits to be told.
 const ROOM: usize = 64;
@@ -44,9 +49,8 @@ pub(super) struct Changing {
     pub handler: Handler,
     pub calls: Arc<[String]>,
     pub methods: Methods,
+    pub kinds: handles::Kinds,
 }
-
-type Answer = oneshot::Sender<Result<Reply, ToolError>>;
 
 #[async_trait]
 impl Tool for Changing {
@@ -75,7 +79,7 @@ impl Tool for Changing {
         let work = (self.handler.begin)(handle, &arguments).map_err(|e| RunError::Tool(e.0))?;
         // A panic is caught here and not further out, or it would take along what is being sent.
         let mut work = AssertUnwindSafe(work).catch_unwind().fuse();
-        let mut doing: OptionFuture<BoxFuture<'_, Result<(), Stopped>>> = None.into();
+        let mut doing: OptionFuture<BoxFuture<'_, Result<Option<EffectName>, Stopped>>> = None.into();
         let mut busy = false;
         let mut ended: Option<Worked> = None;
         loop {
@@ -92,18 +96,22 @@ impl Tool for Changing {
                 Some(done) = &mut doing, if busy => {
                     busy = false;
                     doing = None.into();
-                    done?;
+                    // Of what came to nothing, the name is free again.
+                    if let Some(name) = done? {
+                        asked.remove(&name);
+                    }
                 }
                 worked = &mut work, if ended.is_none() => {
                     ended = Some(worked.unwrap_or_else(|_| Err(ToolError::failed(Broke::Panicked.sentence("the tool")))));
                 }
                 Some(wish) = wished.recv(), if !busy && ended.is_none() => {
-                    if asked.insert(wish.effect.clone()) {
-                        busy = true;
-                        doing = Some(self.grant(attempt, wish).boxed()).into();
-                    } else {
-                        let why = format!("Two effects of this tool are called {:?}, so the second was not sent.", wish.effect.shown());
-                        let _ = wish.answer.send(Err(ToolError::failed(why)));
+                    match wish.name.as_ref().and_then(|name| cannot(name, &asked)) {
+                        Some(why) => wish.want.refuse(why),
+                        None => {
+                            asked.extend(wish.name.clone());
+                            busy = true;
+                            doing = Some(self.grant(attempt, wish).boxed()).into();
+                        }
                     }
                 }
             }
@@ -151,39 +159,79 @@ fn strength(s: Strategy) -> u8 {
     }
 }
 
+/// Why nothing can be recorded under a name, if so.
+fn cannot(name: &EffectName, asked: &HashSet<EffectName>) -> Option<String> {
+    if let Some(flaw) = name.flaw() {
+        let shown = name.shown();
+        return Some(format!(
+            "The tool asks for an effect that can't be: {flaw}. Nothing was sent for {shown:?}."
+        ));
+    }
+    asked.contains(name).then(|| {
+        format!("Two effects of this tool are called {:?}, so the second was not sent.", name.shown())
+    })
+}
+
 impl Changing {
-    /// Does what one wish asks for, and answers it. An error ends the attempt.
-    async fn grant(&self, attempt: &ledger::Attempt, wish: Wish) -> Result<(), Stopped> {
-        let answer = match self.effect(attempt, &wish).await {
-            Ok(reply) => Ok(reply),
-            Err(Refused::Known(why)) => Err(ToolError::Failed(why)),
-            Err(Refused::Stopped(Stopped::NeverSent(why))) => {
-                Err(ToolError::Failed(format!("Nothing was sent for {:?}: {why}.", wish.effect.shown())))
-            }
-            Err(Refused::Stopped(stopped)) => return Err(stopped),
-        };
-        let waits: Answer = wish.answer;
+    /// Does what one wish asks for, and answers it. A name that is given back was not used up. An error ends the attempt.
+    async fn grant(&self, attempt: &ledger::Attempt, wish: Wish) -> Result<Option<EffectName>, Stopped> {
+        let name = wish.name.unwrap_or_else(|| "".into());
         // Who dropped the call does not hear of it.
-        let _ = waits.send(answer);
-        Ok(())
+        match wish.want {
+            Want::Call { method, arguments, answer } => {
+                let done = self.call(attempt, &name, &method, &arguments).await;
+                drop(answer.send(told(&name, done)?));
+            }
+            Want::Step { wanted, answer } => {
+                let done = self.step(attempt, &name, wanted).await.map_err(Refused::Stopped);
+                drop(answer.send(told(&name, done)?));
+            }
+            Want::Ask { requests, answer } => match ask(attempt, &requests).await {
+                Err(Stopped::NeverSent(why)) => {
+                    drop(answer.send(Err(ToolError::Failed(format!("Nothing was asked: {why}.")))));
+                }
+                answers => drop(answer.send(Ok(answers?))),
+            },
+            Want::Handle(wanted) => {
+                // The ledger knows a change of a handle by one text.
+                let step = name.shown();
+                let done = handles::grant(attempt, &self.kinds, &step, wanted).await?;
+                return Ok(Some(name).filter(|_| !done));
+            }
+        }
+        Ok(None)
     }
 
-    async fn effect(&self, attempt: &ledger::Attempt, wish: &Wish) -> Result<Reply, Refused> {
-        let id = &wish.method;
-        let known =
-            |why: String| Refused::Known(format!("{why} Nothing was sent for {:?}.", wish.effect.shown()));
-        if let Some(flaw) = wish.effect.flaw() {
-            return Err(known(format!("The tool asks for an effect that can't be: {flaw}.")));
-        }
+    async fn step(
+        &self,
+        attempt: &ledger::Attempt,
+        name: &EffectName,
+        wanted: step::Wanted,
+    ) -> Result<Performed, Stopped> {
+        let tool = attempt.operation().scope.tool;
+        let intent = step::intent(&name.name, &name.discriminator, &wanted, &tool);
+        // What is recorded for it counts; another wish under its name is stopped.
+        let _turn = turns::take(intent.recovery.strategy, &intent.summary).await;
+        attempt.effect(intent, &step::Closure(wanted.work)).await
+    }
+
+    async fn call(
+        &self,
+        attempt: &ledger::Attempt,
+        name: &EffectName,
+        id: &str,
+        arguments: &Value,
+    ) -> Result<Reply, Refused> {
+        let known = |why: String| Refused::Known(format!("{why} Nothing was sent for {:?}.", name.shown()));
         let now = self.methods.now();
         let Some(executor) = &now.executor else {
             return Err(known("No method is configured here.".into()));
         };
-        let arguments = wish.arguments.to_string();
+        let arguments = arguments.to_string();
         let asked =
             asked(id, &arguments).map_err(|why| known(format!("{id} can't be asked this: {why}.")))?;
         let op = attempt.operation();
-        if let Some(i) = op.effect(&wish.effect.name, &wish.effect.discriminator)
+        if let Some(i) = op.effect(&name.name, &name.discriminator)
             && let Some(recorded) = attempt.recorded_intent(i).await?
         {
             // The same wish as then: what is recorded counts, whatever the configuration says today. Another one is
@@ -196,7 +244,7 @@ impl Changing {
             };
             return Ok(Reply::new(done.applied, done.receipt));
         }
-        if !self.calls.contains(id) {
+        if !self.calls.iter().any(|c| c == id) {
             return Err(known(format!("The tool does not name {id} among the methods that it calls.")));
         }
         let bound = now.methods.get(id).filter(|b| b.method.effect() == MethodEffect::Mutating);
@@ -206,8 +254,8 @@ impl Changing {
         let mut intent = method
             .intent(&arguments, recovery)
             .map_err(|e| known(format!("{id} can't be asked this: {e}.")))?;
-        intent.name.clone_from(&wish.effect.name);
-        intent.discriminator.clone_from(&wish.effect.discriminator);
+        intent.name.clone_from(&name.name);
+        intent.discriminator.clone_from(&name.discriminator);
         let body = RawObject::parse(intent.body, &Limits { depth: 512, unique_members: false })
             .map_err(|e| known(format!("{id} can't be asked this: {e}.")))?;
         intent.body = body.with(&[(ASKED, &asked)]).as_str().as_bytes().to_vec();
@@ -215,6 +263,35 @@ impl Changing {
         let done = attempt.effect(intent, executor.as_ref()).await?;
         Ok(Reply::new(done.applied, done.receipt))
     }
+}
+
+/// What the function is told; an error ends the attempt.
+fn told<T>(name: &EffectName, done: Result<T, Refused>) -> Result<Result<T, ToolError>, Stopped> {
+    match done {
+        Ok(done) => Ok(Ok(done)),
+        Err(Refused::Known(why)) => Ok(Err(ToolError::Failed(why))),
+        Err(Refused::Stopped(Stopped::NeverSent(why))) => {
+            Ok(Err(ToolError::Failed(format!("Nothing was sent for {:?}: {why}.", name.shown()))))
+        }
+        Err(Refused::Stopped(stopped)) => Err(stopped),
+    }
+}
+
+/// Asks, and reads what was answered. Without an answer the attempt ends here.
+async fn ask(attempt: &ledger::Attempt, requests: &[InputRequest]) -> Result<Vec<Answer>, Stopped> {
+    let asks = requests.iter().map(|r| Ask {
+        key: r.key().to_owned(),
+        kind: InputKind::Client,
+        request: r.to_raw().as_str().as_bytes().to_vec(),
+    });
+    let answers = attempt.ask(asks.collect()).await?;
+    let limits = Limits { depth: mcp::input::MAX_DEPTH, unique_members: true };
+    let read = |(request, answer): (&InputRequest, Vec<u8>)| {
+        let raw = Raw::parse(answer, &limits).ok()?;
+        Answer::kept(request, &raw).ok()
+    };
+    let all: Option<Vec<Answer>> = requests.iter().zip(answers).map(read).collect();
+    all.ok_or_else(|| StoreError::Damaged("an answer can't be read".into()).into())
 }
 
 enum Refused {

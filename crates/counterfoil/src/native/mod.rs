@@ -2,7 +2,7 @@
 //! schemas, served beside the methods of configured integrations.
 //!
 //! What it promises: a tool that reads gets no attempt, so it can't cause an effect; one that changes the world gets
-//! nothing but its [`Attempt`], and everything that it sends is a configured method under a recorded intent. A panic,
+//! nothing but its [`Attempt`], and everything that it does through it is under a recorded intent. A panic,
 //! arguments that don't fit and a reading that takes too long are answers, and the server goes on.
 //!
 //! ```no_run
@@ -33,12 +33,15 @@ mod changing;
 mod config;
 mod content;
 mod guard;
+mod handles;
+pub mod input;
 mod methods;
 mod prompt;
 mod reading;
 mod reply;
 mod resource;
 mod schema;
+mod step;
 mod texts;
 mod tool;
 
@@ -46,6 +49,7 @@ pub use attempt::{Attempt, EffectName};
 pub use content::{Answer, CallResult, Content, Structured};
 pub use gateway::resource::{Asked, Completion, Contents, Data, Failure};
 pub use gateway::{Change, Changes, Context, Icon};
+pub use handles::{HandleError, Handles, Held};
 pub use ledger::Unkeyed;
 pub use mcp::Eras;
 pub use mcp::json::Raw;
@@ -56,6 +60,7 @@ pub use prompt::{Messages, Prompt};
 pub use reply::Reply;
 pub use resource::{IntoContents, Resource, Template};
 pub use schema::NoArguments;
+pub use step::{Step, StepError};
 pub(crate) use tool::Chosen;
 pub use tool::{Tool, ToolError};
 

@@ -3,10 +3,12 @@
 use super::attempt::Attempt;
 use super::changing::{Changing, Handler as ChangeHandler};
 use super::content::{Answer, CallResult};
+use super::handles::Kind;
 use super::methods::Methods;
 use super::reading::{Handler as ReadHandler, Reading};
 use super::schema;
 use futures_util::future::BoxFuture;
+use gateway::tool::Mode;
 use gateway::{Body, Context, Icon, ToolSettings, ToolSpec};
 use ledger::{Millis, Unkeyed};
 use schemars::JsonSchema;
@@ -49,6 +51,8 @@ pub(crate) struct Chosen {
     pub guard_window: Option<Millis>,
     pub timeout: Option<Millis>,
     pub wait: Option<Millis>,
+    pub mode: Option<Mode>,
+    pub task_after: Option<Millis>,
     pub retention: Option<Millis>,
 }
 
@@ -74,6 +78,7 @@ pub struct Tool {
     requires: Option<Value>,
     annotations: Option<Value>,
     chosen: Chosen,
+    kinds: Vec<Kind>,
     does: Does,
 }
 
@@ -143,6 +148,7 @@ impl Tool {
             requires: None,
             annotations: None,
             chosen: Chosen::default(),
+            kinds: Vec::new(),
             does,
         }
     }
@@ -234,6 +240,39 @@ impl Tool {
         self
     }
 
+    /// Each call is answered with a task, however fast it is; a client that doesn't know tasks is refused with -32021
+    /// before anything runs. Without this a client that knows tasks gets one where the result takes longer than the
+    /// [`inline_limit`](Tool::inline_limit), and others wait.
+    #[must_use]
+    pub fn as_task(mut self) -> Tool {
+        self.chosen.mode = Some(Mode::Task);
+        self
+    }
+
+    /// As [`Tool::as_task`]; but what it asks at first is asked by the call itself, and it becomes a task with the
+    /// answers.
+    #[must_use]
+    pub fn as_task_once_answered(mut self) -> Tool {
+        self.chosen.mode = Some(Mode::TaskOnceAnswered);
+        self
+    }
+
+    /// How long a client that knows tasks waits for the result before it gets a task instead, where that is less than
+    /// the [`inline_limit`](Tool::inline_limit).
+    #[must_use]
+    pub fn task_after(mut self, most: Duration) -> Tool {
+        self.chosen.task_after = Some(millis(most));
+        self
+    }
+
+    /// Declares a kind of handles that it makes: they end when they are not used for `idle`, and `absolute` after they
+    /// were made. For callers without a name that is an hour at most. Its description says so.
+    #[must_use]
+    pub fn handles(mut self, kind: impl Into<String>, idle: Duration, absolute: Duration) -> Tool {
+        self.kinds.push(Kind { name: kind.into(), idle, absolute });
+        self
+    }
+
     /// How long its operations are kept after their end.
     #[must_use]
     pub fn retention(mut self, kept: Duration) -> Tool {
@@ -267,12 +306,22 @@ impl Tool {
         settings: ToolSettings,
         methods: &Methods,
     ) -> (ToolSpec, ToolSettings, Body) {
+        let mut settings = settings;
+        settings.mode = self.chosen.mode.unwrap_or(settings.mode);
+        if let Some(most) = self.chosen.task_after {
+            settings.inline_limit = settings.inline_limit.min(most);
+        }
+        let mut description = self.description.clone();
+        for kind in &self.kinds {
+            description.push_str("\n\n");
+            description.push_str(&kind.sentence());
+        }
         let spec = ToolSpec {
-            mode: None,
+            mode: self.chosen.mode,
             canonical: self.id.as_str().into(),
             name: provider::wire_name(&self.id),
             title: self.title.clone(),
-            description: self.description.clone(),
+            description,
             input_schema: schema::raw(&self.input),
             output_schema: self.output.as_ref().map(schema::raw),
             icons: self.icons.clone(),
@@ -285,6 +334,7 @@ impl Tool {
                 handler: handler.clone(),
                 calls: calls.clone(),
                 methods: methods.clone(),
+                kinds: self.kinds.clone().into(),
             })),
         };
         (spec, settings, body)

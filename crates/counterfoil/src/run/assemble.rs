@@ -3,7 +3,8 @@
 use crate::config::{At, Config, ConfigError, Problem, Set, ToolConfig, nearest, read_file};
 use crate::native::{Bound, Chosen, Native, Registry};
 use gateway::catalog::ListSettings;
-use gateway::{Body, Catalog, CatalogError, Offer, ToolSettings, ToolSpec, http_tool, status};
+use gateway::tool::Mode;
+use gateway::{Approval, Body, Catalog, CatalogError, Offer, ToolSettings, ToolSpec, http_tool, status};
 use ledger::{Ledger, OperationPolicy};
 use provider::{ConfigCredentials, Format, HttpExecutor, Integration, Method, MethodEffect, Overrides};
 use std::collections::HashMap;
@@ -157,6 +158,7 @@ fn tools(config: &Config, loaded: &Loaded, native: &Native) -> Result<(Vec<Serve
             &loaded.executor,
         ) {
             Ok((mut spec, settings, body)) => {
+                unknown_limits(own, &spec, &mut add);
                 if let Some(name) = own.and_then(|t| t.name.as_ref()) {
                     spec.name.clone_from(&name.value);
                 }
@@ -226,8 +228,24 @@ fn natives(
                 }
             }
         }
-        let (mut spec, settings, body) =
+        let (mut spec, mut settings, body) =
             tool.offered(settings(config, own, tool.chosen()), &native.methods());
+        settings.mode = mode(config, own, spec.mode);
+        unknown_limits(own, &spec, add);
+        // Whoever wants a yes for a method wants it whichever way the method is called.
+        if settings.approval == Approval::Never && own.is_none_or(|t| t.approval.is_none()) {
+            for t in config.tools.iter().filter(|t| tool.calls().contains(&t.id)) {
+                if let Some(set) = t.approval.as_ref().filter(|s| s.value != Approval::Never) {
+                    add(
+                        &set.at,
+                        format!(
+                            "approval: {} calls {} without asking anybody; set approval for [tools.{:?}] too, or say there that it is \"never\"",
+                            tool.id(), t.id, tool.id()
+                        ),
+                    );
+                }
+            }
+        }
         if let Some(name) = own.and_then(|t| t.name.as_ref()) {
             spec.name.clone_from(&name.value);
         }
@@ -237,14 +255,17 @@ fn natives(
 }
 
 /// The settings that speak of effects.
-const EFFECTS: [&str; 9] = [
+const EFFECTS: [&str; 12] = [
     "recovery",
     "unkeyed",
     "key_from",
     "inject_key",
     "guard_window",
     "send_timeout",
+    "leg",
     "inline_limit",
+    "mode",
+    "approval",
     "retention",
     "header_name",
 ];
@@ -261,6 +282,9 @@ fn of_effects(t: &ToolConfig, which: &[&str]) -> Option<(At, String)> {
         at("inject_key", t.inject_key.as_ref().map(|s| s.at.clone())),
         at("guard_window", t.guard_window.as_ref().map(|s| s.at.clone())),
         at("send_timeout", t.send_timeout.as_ref().map(|s| s.at.clone())),
+        at("leg", t.leg.as_ref().map(|s| s.at.clone())),
+        at("mode", t.mode.as_ref().map(|s| s.at.clone())),
+        at("approval", t.approval.as_ref().map(|s| s.at.clone())),
         at("inline_limit", t.inline_limit.as_ref().map(|s| s.at.clone())),
         at("retention", t.retention.as_ref().map(|s| s.at.clone())),
         at("header_name", t.header_name.as_ref().map(|s| s.at.clone())),
@@ -310,6 +334,7 @@ fn settings(config: &Config, own: Option<&ToolConfig>, chosen: &Chosen) -> ToolS
     }
     let d = &config.defaults;
     let base = ToolSettings::default();
+    let inline = own.and_then(|t| t.inline_limit.as_ref());
     let policy = OperationPolicy {
         guard_window: first(
             own.and_then(|t| t.guard_window.as_ref()),
@@ -345,20 +370,41 @@ fn settings(config: &Config, own: Option<&ToolConfig>, chosen: &Chosen) -> ToolS
             None,
             base.inject_key,
         ),
-        wait: first(
-            own.and_then(|t| t.inline_limit.as_ref()),
-            chosen.wait.as_ref(),
-            d.inline_limit.as_ref(),
-            base.wait,
-        ),
-        inline_limit: first(
-            own.and_then(|t| t.inline_limit.as_ref()),
-            chosen.wait.as_ref(),
-            d.inline_limit.as_ref(),
-            base.inline_limit,
-        ),
-        mode: base.mode,
+        // Whoever set only the inline limit meant every wait.
+        wait: first(own.and_then(|t| t.leg.as_ref()), None, d.leg.as_ref(), first(inline, chosen.wait.as_ref(), d.inline_limit.as_ref(), base.wait)),
+        inline_limit: first(inline, chosen.wait.as_ref(), d.inline_limit.as_ref(), base.inline_limit),
+        mode: mode(config, own, None),
+        approval: approval(config, own),
         policy,
+    }
+}
+
+/// As [`settings`]: the operator's word for the tool, its author's, `[defaults]`.
+fn mode(config: &Config, own: Option<&ToolConfig>, author: Option<Mode>) -> Mode {
+    let own = own.and_then(|t| t.mode.as_ref()).map(|s| s.value);
+    own.or(author).or(config.defaults.mode.as_ref().map(|s| s.value)).unwrap_or_default()
+}
+
+fn approval(config: &Config, own: Option<&ToolConfig>) -> Approval {
+    let set = own.and_then(|t| t.approval.as_ref()).or(config.defaults.approval.as_ref());
+    set.map(|s| s.value.clone()).unwrap_or_default()
+}
+
+/// Arguments that an approval looks at and the tool does not take: every call would wait, which is hardly meant.
+fn unknown_limits(own: Option<&ToolConfig>, spec: &ToolSpec, add: &mut impl FnMut(&At, String)) {
+    let Some((Approval::Over(limits), at)) = own.and_then(|t| t.approval.as_ref()).map(|s| (&s.value, &s.at)) else {
+        return;
+    };
+    let properties = spec.input_schema.object().and_then(|o| o.get("properties")).and_then(|p| p.object());
+    for (name, _) in limits {
+        if properties.as_ref().is_none_or(|p| p.get(name).is_none()) {
+            let known: Vec<String> = properties.iter().flat_map(|p| p.iter().map(|(n, _)| n.into_owned())).collect();
+            let hint = match nearest(name, known.iter().map(String::as_str)) {
+                Some(near) => format!("did you mean {near:?}?"),
+                None => "`counterfoil info` lists its arguments".to_owned(),
+            };
+            add(at, format!("approval: {} has no argument {name:?}; {hint}", spec.canonical));
+        }
     }
 }
 

@@ -75,6 +75,14 @@ fn tool(config: &Config, own: Option<&ToolConfig>) -> Value {
         "guardWindow": say(at(own.and_then(|t| t.guard_window.as_ref())), at(d.guard_window.as_ref())),
         "timeout": say(at(own.and_then(|t| t.timeout.as_ref())), at(d.timeout.as_ref())),
         "inlineLimit": say(at(own.and_then(|t| t.inline_limit.as_ref())), at(d.inline_limit.as_ref())),
+        // Without a leg of its own it is the inline limit, where that is set.
+        "leg": if own.is_some_and(|t| t.leg.is_some()) || d.leg.is_some() {
+            say(at(own.and_then(|t| t.leg.as_ref())), at(d.leg.as_ref()))
+        } else {
+            say(at(own.and_then(|t| t.inline_limit.as_ref())), at(d.inline_limit.as_ref()))
+        },
+        "mode": say(at(own.and_then(|t| t.mode.as_ref())), at(d.mode.as_ref())),
+        "approval": say(at(own.and_then(|t| t.approval.as_ref())), at(d.approval.as_ref())),
         "retention": match own.and_then(|t| t.retention.as_ref()) {
             Some(s) => format!("[tools], {}", shown(file, &s.at)),
             None => "[ledger] or its default".to_owned(),

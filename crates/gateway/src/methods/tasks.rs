@@ -9,7 +9,7 @@ use crate::rounds::{self, Unfit};
 use crate::service::Shared;
 use crate::view::rfc3339;
 use ledger::service::OperateError;
-use ledger::{BlobKind, DeliveryState, Execution, Operation, OperationId, Time};
+use ledger::{BlobKind, DeliveryState, Execution, Operation, OperationId, Refusal, Time};
 use mcp::constants::{TASKS_EXTENSION, result_type};
 use mcp::error::RpcError;
 use mcp::input::{self, InputRequest};
@@ -210,21 +210,45 @@ pub(crate) async fn update(shared: &Arc<Shared>, exchange: &Exchange) -> Outcome
         let Some(responses) = input::responses(&params(exchange))? else {
             return Err(RpcError::malformed(format!("params.{} is missing", quote("inputResponses"))));
         };
+        answer(shared, &principal, op, responses).await
+    };
+    done.await.map_or_else(Into::into, |()| acknowledged(shared, exchange))
+}
+
+/// Takes what answers an open question; what answers none, any more or at all, counts for nothing.
+async fn answer(
+    shared: &Arc<Shared>,
+    principal: &str,
+    mut op: Operation,
+    mut responses: Vec<(String, Raw)>,
+) -> Result<(), RpcError> {
+    // In each round somebody else answered one of them first.
+    for _ in 0..=input::MAX_REQUESTS {
+        if !rounds::asks_a_person(&op) {
+            let open: Vec<&str> = op.open_inputs().map(|i| op.inputs[i].key.as_str()).collect();
+            responses.retain(|(key, _)| open.contains(&key.as_str()));
+        }
         let given = rounds::answers(shared, &op, &responses).await.map_err(|e| match e {
             Unfit::Answer(e) => *e,
             Unfit::Store(_) => rounds::unavailable(),
         })?;
         let by = format!("{principal}, asked by the client");
-        match given.happened {
-            Some(happened) => {
-                taken(shared.ledger.decide(op.id, by.clone(), answers::verdict(happened, &by)).await)
-            }
-            None if given.denied => taken(shared.ledger.deny(op.id, &principal).await),
-            None if given.given.is_empty() => Ok(()),
-            None => taken(shared.ledger.answer(op.id, &principal, &given.given).await),
-        }
-    };
-    done.await.map_or_else(Into::into, |()| acknowledged(shared, exchange))
+        let done = match given.happened {
+            Some(happened) => shared.ledger.decide(op.id, by.clone(), answers::verdict(happened, &by)).await,
+            None if given.denied => shared.ledger.deny(op.id, &by).await,
+            None if given.given.is_empty() => return Ok(()),
+            None => match shared.ledger.answer(op.id, principal, &given.given).await {
+                Err(OperateError::Refused { refusal: Refusal::AnswerConflict, .. }) => {
+                    let now = shared.ledger.status(principal, op.id).await;
+                    op = now.map_err(|_| rounds::unavailable())?.ok_or_else(unknown)?;
+                    continue;
+                }
+                done => done,
+            },
+        };
+        return taken(done);
+    }
+    Ok(())
 }
 
 /// Answers `tasks/cancel`.

@@ -1,6 +1,8 @@
 //! A gateway of native tools, resources and prompts over real HTTP, and the few words of HTTP that tests need.
 #![allow(dead_code)]
 
+pub mod replicas;
+
 use async_trait::async_trait;
 use counterfoil_gateway as gateway;
 use gateway::catalog::ListSettings;
@@ -14,7 +16,7 @@ use gateway::{
 use ledger::memory::MemoryStore;
 use ledger::store::{ApiKey, Attention};
 use ledger::{
-    Attempt, Intent, Ledger, Millis, RunError, Settings, Store, SystemEnv, Time, ToolResult, Unkeyed,
+    Attempt, Env, Intent, Ledger, Millis, RunError, Settings, Store, SystemEnv, Time, ToolResult, Unkeyed,
 };
 use mcp::json::{Limits, Raw, RawObject};
 use mcp::meta::LogLevel;
@@ -77,8 +79,25 @@ pub fn build(offer: Offer) -> Result<Catalog, gateway::CatalogError> {
 pub async fn world(offer: Offer, settings: GatewaySettings, auth: bool) -> World {
     let env = Arc::new(SystemEnv);
     let store = Arc::new(MemoryStore::new(env.clone(), Time(1_700_000_000_000), Attention::default()));
+    serve(Parts { store, env, offer, settings, auth, keeper: None, poll: Settings::default().poll }).await
+}
+
+/// What one gateway is made of.
+pub struct Parts {
+    pub store: Arc<MemoryStore>,
+    pub env: Arc<dyn Env>,
+    pub offer: Offer,
+    pub settings: GatewaySettings,
+    pub auth: bool,
+    pub keeper: Option<seal::Keeper>,
+    pub poll: Millis,
+}
+
+pub async fn serve(parts: Parts) -> World {
+    let Parts { store, env, offer, settings, auth, keeper, poll } = parts;
     let metrics = Arc::new(Metrics::default());
-    let ledger = Ledger::new(store.clone(), env, Settings::default(), metrics.clone());
+    let paced = Settings { poll, ..Settings::default() };
+    let ledger = Ledger::new(store.clone(), env, paced, metrics.clone());
     let platform = settings.legacy_sessions == LegacySessions::Platform;
     let gateway = Gateway::new(GatewayParts {
         ledger,
@@ -87,7 +106,7 @@ pub async fn world(offer: Offer, settings: GatewaySettings, auth: bool) -> World
         settings,
         metrics,
         changes: gateway::Changes::default(),
-        keeper: None,
+        keeper,
     });
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addr = listener.local_addr().unwrap();
@@ -206,12 +225,13 @@ impl World {
         meta: Value,
         headers: &[(&str, &str)],
     ) -> Reply {
-        let name = ["name", "uri"].iter().find_map(|m| params[*m].as_str()).map(str::to_owned);
+        let name = ["name", "uri", "taskId"].iter().find_map(|m| params[*m].as_str()).map(str::to_owned);
         let body =
             json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": modern_params(params, meta) });
         let mut all = vec![("MCP-Protocol-Version", "2026-07-28"), ("Mcp-Method", method)];
         if let Some(name) = name.as_deref()
-            && ["tools/call", "prompts/get", "resources/read"].contains(&method)
+            && (["tools/call", "prompts/get", "resources/read"].contains(&method)
+                || method.starts_with("tasks/"))
         {
             all.push(("Mcp-Name", name));
         }

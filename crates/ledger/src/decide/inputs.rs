@@ -154,7 +154,7 @@ pub(super) fn answer(
     if new.by_call {
         next.caller = crate::operation::Caller { epoch: new.epoch, gone: false };
     }
-    if next.open_inputs().next().is_some() {
+    if next.open_inputs().next().is_some() && !planted!(AnsweredInPart) {
         if !next.open_inputs().any(|i| next.inputs[i].kind == InputKind::Approval) {
             next.execution = Execution::InputRequired { question: question(next, "") };
         }

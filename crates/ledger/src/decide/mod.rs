@@ -124,6 +124,12 @@ fn running(op: &Operation, f: Fence) -> Result<(), Refusal> {
     if op.execution == Execution::Running { Ok(()) } else { Err(Refusal::State) }
 }
 
+/// Running, and it may begin something new: not if all that is left to do is to give an account.
+fn beginning(op: &Operation, f: Fence) -> Result<(), Refusal> {
+    running(op, f)?;
+    if op.conclude { Err(Refusal::State) } else { Ok(()) }
+}
+
 /// Running, or in doubt and being reconciled: an effect may be settled.
 fn settling(op: &Operation, f: Fence) -> Result<(), Refusal> {
     fenced(op, f)?;
@@ -215,7 +221,7 @@ pub fn decide(op: &Operation, event: Event, now: Time) -> Result<Transition, Ref
             _ => return Err(Refusal::State),
         },
         Event::Intend { fence, intent, key } => {
-            running(op, fence)?;
+            beginning(op, fence)?;
             if let Some(i) = op.effect(&intent.name, &intent.discriminator) {
                 return Err(if op.effects[i].digest == intent.digest() {
                     Refusal::Nothing
@@ -229,7 +235,7 @@ pub fn decide(op: &Operation, event: Event, now: Time) -> Result<Transition, Ref
             intend(&mut next, &mut blobs, *intent, key, now);
         }
         Event::Local { fence, intent, key, receipt } => {
-            running(op, fence)?;
+            beginning(op, fence)?;
             if let Some(i) = op.effect(&intent.name, &intent.discriminator) {
                 return Err(if op.effects[i].digest == intent.digest() {
                     Refusal::Nothing
@@ -251,7 +257,7 @@ pub fn decide(op: &Operation, event: Event, now: Time) -> Result<Transition, Ref
             blobs.push(Blob { kind: BlobKind::Receipt(index), data: receipt.0 });
         }
         Event::Require { fence, asks } => {
-            running(op, fence)?;
+            beginning(op, fence)?;
             inputs::require(op, &mut next, &mut blobs, asks, now)?;
         }
         Event::Answer { by, answers, epoch, by_call, intent } => {

@@ -6,7 +6,7 @@ use crate::decide::{Event, Refusal};
 use crate::effect::{Intent, Recovery, Strategy};
 use crate::executor::Receipt;
 use crate::failpoint;
-use crate::handle::{HandleChange, HandleConflict, bounded};
+use crate::handle::{Handle, HandleChange, HandleConflict, bounded};
 use crate::input::Ask;
 use crate::keys;
 use crate::operation::Execution;
@@ -42,7 +42,7 @@ impl Attempt {
         let mut found = Vec::with_capacity(asks.len());
         for a in &asks {
             match op.input(&a.key) {
-                Some(i) if op.inputs[i].digest != a.digest() => {
+                Some(i) if op.inputs[i].digest != a.digest() && !planted!(OtherQuestionAnswered) => {
                     let reason = "input_mismatch: the tool now asks another question under the same key; nothing was asked";
                     if op.may_have_effect() {
                         return Err(self.doubt(reason.into()).await);
@@ -99,6 +99,28 @@ impl Attempt {
             Ok(receipt) => Ok(receipt),
             Err(_) => Err(Stopped::Fenced),
         }
+    }
+
+    /// A handle of the caller, by its text; being read is a use of it.
+    ///
+    /// # Errors
+    /// [`StoreError`]: the ledger can't be read.
+    pub async fn handle(&self, text: &str) -> Result<Option<Handle>, StoreError> {
+        self.ledger.handle(&self.operation().scope.principal, text).await
+    }
+
+    /// The caller's handles, of one kind or of all, in the order of their hashes, after `after`.
+    ///
+    /// # Errors
+    /// [`StoreError`]: the ledger can't be read.
+    pub async fn handles(
+        &self,
+        kind: Option<&str>,
+        after: Option<[u8; 32]>,
+        limit: usize,
+    ) -> Result<Vec<Handle>, StoreError> {
+        let principal = self.operation().scope.principal;
+        self.ledger.store.handles(&principal, kind, after, limit, self.now()).await
     }
 
     /// Changes a handle, as the step `name` of this operation: the change and its `receipt` are made in one write, once.

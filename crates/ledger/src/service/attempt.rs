@@ -163,7 +163,7 @@ impl Attempt {
     pub async fn effect(&self, intent: Intent, executor: &dyn Executor) -> Result<Performed, Stopped> {
         let op = self.operation();
         if let Some(i) = op.effect(&intent.name, &intent.discriminator) {
-            if op.effects[i].digest != intent.digest() {
+            if op.effects[i].digest != intent.digest() && !planted!(OtherIntentSent) {
                 let reason = "intent_mismatch: the tool now asks for another request under the same effect; nothing was sent".to_owned();
                 return Err(self.doubt(reason).await);
             }

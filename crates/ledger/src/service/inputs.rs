@@ -10,6 +10,7 @@ use crate::handle::Handle;
 use crate::input::{Ask, InputKind};
 use crate::keys;
 use crate::operation::{Execution, Operation};
+use crate::planted;
 use crate::store::{BlobKind, StoreError};
 use crate::words::{EffectKey, Millis, OperationId};
 use std::sync::Arc;
@@ -197,6 +198,9 @@ impl Ledger {
 
     /// Between two legs of a call its caller counts as present for `grace`. If nobody waits then, it counts as gone.
     pub fn linger(self: &Arc<Self>, id: OperationId, grace: Millis) {
+        if planted!(LegsNotAwaited) {
+            return;
+        }
         let watch = self.live.watch(id, true);
         let me = self.clone();
         self.env.spawn(Box::pin(async move {

@@ -44,6 +44,8 @@ pub enum Field {
     Choice {
         /// At least one, each value once.
         options: Vec<Choice>,
+        /// Titles are written as `enumNames`, which SEP-1330 keeps for now, and not beside each value.
+        names: bool,
         /// Shown first.
         default: Option<String>,
     },
@@ -98,7 +100,7 @@ impl Field {
     /// One of these.
     pub fn choice<S: Into<String>>(values: impl IntoIterator<Item = S>) -> Field {
         let options = values.into_iter().map(|value| Choice { value: value.into(), title: None }).collect();
-        Field::Choice { options, default: None }
+        Field::Choice { options, names: false, default: None }
     }
 
     /// Whether it says what it can mean.
@@ -159,7 +161,8 @@ impl Field {
         match schema.get("type").and_then(Value::as_str) {
             Some("string") if schema.contains_key("oneOf") => {
                 allow(&["oneOf"])?;
-                Ok(Field::Choice { options: titled(schema.get("oneOf"))?, default: text("a string")? })
+                let options = titled(schema.get("oneOf"))?;
+                Ok(Field::Choice { options, names: false, default: text("a string")? })
             }
             Some("string") if schema.contains_key("enum") => {
                 allow(&["enum", "enumNames"])?;
@@ -172,7 +175,8 @@ impl Field {
                         option.title = Some(name);
                     }
                 }
-                Ok(Field::Choice { options, default: text("a string")? })
+                let names = schema.contains_key("enumNames");
+                Ok(Field::Choice { options, names, default: text("a string")? })
             }
             Some("string") => {
                 allow(&["minLength", "maxLength", "format"])?;
@@ -238,11 +242,14 @@ impl Field {
                 set("maximum", max.clone().map(Value::Number));
             }
             Field::Flag { .. } => set("type", Some(json!("boolean"))),
-            Field::Choice { options, .. } => {
+            Field::Choice { options, names, .. } => {
                 set("type", Some(json!("string")));
                 match constants(options) {
-                    Some(constants) => set("oneOf", Some(constants)),
-                    None => set("enum", Some(values(options))),
+                    Some(constants) if !names => set("oneOf", Some(constants)),
+                    titled => {
+                        set("enum", Some(values(options)));
+                        set("enumNames", titled.map(|_| titles(options)));
+                    }
                 }
             }
             Field::Choices { options, min, max, .. } => {
@@ -272,8 +279,7 @@ impl Field {
             && map.remove("oneOf").is_some()
         {
             map.insert("enum".into(), values(options));
-            let names: Vec<_> = options.iter().map(|o| o.title.as_deref().unwrap_or(&o.value)).collect();
-            map.insert("enumNames".into(), json!(names));
+            map.insert("enumNames".into(), titles(options));
         }
         map
     }
@@ -381,6 +387,11 @@ fn titled(constants: Option<&Value>) -> Result<Vec<Choice>, String> {
 
 fn values(options: &[Choice]) -> Value {
     options.iter().map(|option| json!(option.value)).collect()
+}
+
+/// The titles alone.
+fn titles(options: &[Choice]) -> Value {
+    options.iter().map(|o| o.title.as_deref().unwrap_or(&o.value)).collect()
 }
 
 /// The options with their titles; `None` if they have none.

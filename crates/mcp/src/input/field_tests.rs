@@ -21,10 +21,13 @@ fn every_form_of_the_specification_is_read_and_written_back() {
         let field = read(schema.clone()).unwrap_or_else(|why| panic!("{schema}: {why}"));
         assert_eq!(Value::Object(field.to_map()), schema);
     }
-    let named = read(json!({"type": "string", "enum": ["a", "b"], "enumNames": ["A", "B"]})).unwrap();
-    assert_eq!(named.to_map()["oneOf"][1], json!({"const": "b", "title": "B"}));
-    let old = Value::Object(named.to_map_2025_06_18());
-    assert_eq!(old, json!({"type": "string", "enum": ["a", "b"], "enumNames": ["A", "B"]}));
+    // The deprecated form stays what it is; the other one becomes it where nothing else is known.
+    let old = json!({"type": "string", "enum": ["a", "b"], "enumNames": ["A", "B"]});
+    let named = read(old.clone()).unwrap();
+    assert_eq!(Value::Object(named.to_map()), old);
+    let titled = json!([{"const": "a", "title": "A"}, {"const": "b", "title": "B"}]);
+    let titled = read(json!({"type": "string", "oneOf": titled})).unwrap();
+    assert_eq!(Value::Object(titled.to_map_2025_06_18()), old);
 }
 
 #[test]

@@ -442,7 +442,7 @@ fn field() -> impl Strategy<Value = Field> {
         prop::option::of(any::<bool>()).prop_map(|default| Field::Flag { default }),
         (choices.clone(), any::<bool>()).prop_map(|(options, first)| {
             let default = first.then(|| options[0].value.clone());
-            Field::Choice { options, default }
+            Field::Choice { options, names: false, default }
         }),
         (choices, prop::option::of(Just(1u64))).prop_map(|(options, min)| {
             let default = Some(vec![options[0].value.clone()]);

@@ -129,7 +129,7 @@ impl Replica {
         self.way().await;
         let epoch = {
             let mut s = lab.state();
-            let epoch = s.begin(lab, self.number);
+            let epoch = s.begin(lab, self.number, self.home);
             s.end(lab, old);
             s.coverage.fault("went on under a new epoch");
             epoch

@@ -3,6 +3,7 @@
 use super::bus::Line;
 use crate::lab::{Lab, Lease, Record, State};
 use crate::model::Writer;
+use crate::world::Home;
 use ledger::planted::{self, Plant};
 use ledger::store::{Committed, Write};
 use ledger::words::{Epoch, Time};
@@ -59,14 +60,13 @@ pub(crate) struct Look {
 
 impl State {
     /// A new boot of a replica. Where replicas have names, it ends the boot before it.
-    pub fn begin(&mut self, lab: &Lab, replica: usize) -> Epoch {
+    pub fn begin(&mut self, lab: &Lab, replica: usize, home: Home) -> Epoch {
         let until = lab.world.now() + self.server.clock + lab.plan.lease;
-        self.leases.push(Lease { beat: lab.time(), ended: None, lapsed: None, replica, until });
+        self.leases.push(Lease { beat: lab.time(), ended: None, lapsed: None, replica, home, until });
         let mine = Epoch(self.leases.len() as u64);
         if lab.plan.named {
-            let older: Vec<u64> = (1..mine.0)
-                .filter(|e| self.lease(Epoch(*e)).is_some_and(|l| l.replica == replica))
-                .collect();
+            let older: Vec<u64> =
+                (1..mine.0).filter(|e| self.lease(Epoch(*e)).is_some_and(|l| l.replica == replica)).collect();
             older.into_iter().for_each(|e| self.end(lab, Epoch(e)));
         }
         self.reap(lab, mine, lab.time());
@@ -154,7 +154,8 @@ impl State {
             && ended < began
             && !writes.is_empty()
         {
-            let what = format!("epoch {} was ended, and a batch of it that came later was committed", epoch.0);
+            let what =
+                format!("epoch {} was ended, and a batch of it that came later was committed", epoch.0);
             lab.fail(self, "ended", what);
         }
         if !lazy {

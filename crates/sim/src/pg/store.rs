@@ -41,10 +41,9 @@ pub(crate) struct Replica {
     /// How far its clock is behind the database's.
     lag: i64,
     identity: Identity,
-    /// API keys, sessions, handles and the shelf: no part of what is simulated.
+    /// API keys and sessions: no part of what is simulated.
     aside: MemoryStore,
 }
-
 
 impl Replica {
     pub fn new(
@@ -56,7 +55,7 @@ impl Replica {
         bus: Arc<SimBus>,
     ) -> Arc<Replica> {
         let lag = rng.range(0, crate::lab::LAG);
-        let epoch = lab.state().begin(&lab, number);
+        let epoch = lab.state().begin(&lab, number, home);
         let standing = Standing {
             epoch,
             until: lab.world.now() + lab.plan.lease,
@@ -223,7 +222,11 @@ impl Store for Replica {
         self.write_under(self.epoch(), write).await
     }
     async fn write_under(&self, epoch: Epoch, write: Write) -> Result<Committed, StoreError> {
-        self.ask(Some(write), epoch).await
+        // What changes handles goes its own way, beside the batches.
+        match &write {
+            Write::Update { handles, .. } if !handles.is_empty() => self.write_alone(write, epoch).await,
+            _ => self.ask(Some(write), epoch).await,
+        }
     }
     fn write_lazily(&self, write: Write) {
         self.tell(write, self.epoch());
@@ -303,7 +306,8 @@ impl Store for Replica {
         principal: &str,
         now: Time,
     ) -> Result<Option<Handle>, StoreError> {
-        self.aside.handle(id_hash, principal, now).await
+        self.reading().await?;
+        Ok(self.lab.state().handle_of(id_hash, principal, now))
     }
     async fn handles(
         &self,
@@ -316,13 +320,16 @@ impl Store for Replica {
         self.aside.handles(principal, kind, after, limit, now).await
     }
     async fn touch_handle(&self, id_hash: &[u8; 32], principal: &str, at: Time) -> Result<(), StoreError> {
-        self.aside.touch_handle(id_hash, principal, at).await
+        self.reading().await?;
+        self.lab.state().touch(id_hash, principal, at);
+        Ok(())
     }
     async fn prune_handles(&self, now: Time, limit: usize) -> Result<usize, StoreError> {
         self.aside.prune_handles(now, limit).await
     }
     async fn shelved(&self, name: &str) -> Result<Option<Shelved>, StoreError> {
-        self.aside.shelved(name).await
+        self.reading().await?;
+        Ok(self.lab.state().shelved(name, self.lab.time()))
     }
     async fn shelve(
         &self,
@@ -331,7 +338,13 @@ impl Store for Replica {
         data: Vec<u8>,
         until: Option<Time>,
     ) -> Result<bool, StoreError> {
-        self.aside.shelve(name, expected, data, until).await
+        self.reading().await?;
+        let lost = self.lab.hits(&mut lock(&self.rng), self.lab.plan.rates.store_uncertain);
+        let done = self.lab.state().shelve(name, expected, data, until, self.lab.time());
+        if lost {
+            return Err(StoreError::Uncertain("simulated".into()));
+        }
+        Ok(done)
     }
     async fn prune_shelf(&self, now: Time, limit: usize) -> Result<usize, StoreError> {
         self.aside.prune_shelf(now, limit).await
@@ -340,4 +353,3 @@ impl Store for Replica {
         StoreStats::default()
     }
 }
-

@@ -113,6 +113,17 @@ impl Replica {
         answered.await.unwrap_or_else(|_| Err(StoreError::Uncertain("the writer stopped".into())))
     }
 
+    pub async fn write_alone(&self, write: Write, by: Epoch) -> Answered {
+        if self.is_lapsed() || lock(&self.standing).epoch != by {
+            return Err(StoreError::Unavailable(over()));
+        }
+        let (answer, mut answered) = oneshot::channel();
+        let task = self.lab.world.current();
+        let job = Job { write: Some(write), by, task, answer: Some(answer) };
+        self.commit(vec![job], by, false).await;
+        answered.try_recv().unwrap_or_else(|_| Err(StoreError::Uncertain("no answer".into())))
+    }
+
     pub fn tell(&self, write: Write, by: Epoch) {
         let task = self.lab.world.current();
         lock(&self.queue).jobs.push_back(Job { write: Some(write), by, task, answer: None });
