@@ -5,6 +5,7 @@
 
 use crate::process::{self, Process};
 use anyhow::{Context, Result, bail, ensure};
+use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::process::Command;
@@ -40,7 +41,7 @@ pub struct Nginx {
 }
 
 /// Requests that were answered through the proxy.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Passed {
     /// All.
     pub requests: usize,
@@ -48,6 +49,8 @@ pub struct Passed {
     pub streams: usize,
     /// Streams that did not ask to be passed on at once, by `X-Accel-Buffering: no`.
     pub buffered: usize,
+    /// How many requests each server behind it answered, by its address.
+    pub by: BTreeMap<String, usize>,
 }
 
 impl Passed {
@@ -55,6 +58,11 @@ impl Passed {
         let mut passed = Passed::default();
         for line in log.lines() {
             let mut quoted = line.split('"').skip(1).step_by(2);
+            let by = line.rsplit(' ').next().unwrap_or_default();
+            // What nginx answers by itself says "-" there.
+            if by.contains(':') {
+                *passed.by.entry(by.to_owned()).or_default() += 1;
+            }
             let kind = quoted.next().unwrap_or_default();
             let stream = kind.starts_with("text/event-stream");
             passed.requests += 1;
@@ -66,13 +74,17 @@ impl Passed {
 }
 
 impl Nginx {
-    /// Starts it on `listen`, in front of `upstream`.
+    /// Starts it on `listen`, in front of `upstreams`: plain round robin, where there are several.
     ///
     /// # Errors
     /// It is not installed, refuses the configuration, or does not listen; holds what it said.
-    pub fn start(listen: SocketAddr, upstream: SocketAddr) -> Result<Nginx> {
-        let text =
-            TEMPLATE.replace("@LISTEN@", &listen.to_string()).replace("@UPSTREAM@", &upstream.to_string());
+    pub fn start(listen: SocketAddr, upstreams: &[SocketAddr]) -> Result<Nginx> {
+        // Each one's turn comes whatever happened the last time: one that fails must be seen to.
+        let each = |addr: &SocketAddr| format!("        server {addr} max_fails=0;");
+        let servers: Vec<String> = upstreams.iter().map(each).collect();
+        let text = TEMPLATE
+            .replace("@LISTEN@", &listen.to_string())
+            .replace("        @SERVERS@", &servers.join("\n"));
         Nginx::of(&text, listen)
     }
 
@@ -160,8 +172,9 @@ mod tests {
 
     #[test]
     fn streams_that_may_be_held_back_are_seen() {
-        let log = "POST 200 \"application/json\" \"-\"\nPOST 200 \"text/event-stream\" \"no\"\n\
-                   GET 200 \"text/event-stream; charset=utf-8\" \"-\"\n";
-        assert_eq!(Passed::of(log), Passed { requests: 3, streams: 2, buffered: 1 });
+        let log = "POST 200 \"application/json\" \"-\" a:1\nPOST 200 \"text/event-stream\" \"no\" b:1\n\
+                   GET 200 \"text/event-stream; charset=utf-8\" \"-\" a:1\n";
+        let by = [("a:1".to_owned(), 2), ("b:1".to_owned(), 1)].into();
+        assert_eq!(Passed::of(log), Passed { requests: 3, streams: 2, buffered: 1, by });
     }
 }

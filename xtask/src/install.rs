@@ -217,7 +217,7 @@ fn faketime() -> Result<()> {
 
 /// The database server of replicas, and the user that root runs it as: so not only unpacked. Debian's package starts a
 /// server of its own too, which the tests leave alone.
-fn postgres() -> Result<()> {
+pub fn postgres() -> Result<()> {
     let named = std::env::var_os("COUNTERFOIL_PG_BIN").map(PathBuf::from);
     let installed = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let mut folders = named.into_iter().chain(installed.map(|version| version.path().join("bin")));

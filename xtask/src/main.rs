@@ -52,10 +52,10 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
-    /// Run the official conformance suite, directly and through a reverse proxy
+    /// Run the official conformance suite, directly and through a reverse proxy, or against replicas
     #[command(disable_help_flag = true)]
     Conformance {
-        /// Passed on: --json, --revision R, --only SCENARIO, --direct, --proxy
+        /// Passed on: --json, --revision R, --only SCENARIO, --direct, --proxy, --replicas N
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
@@ -181,6 +181,10 @@ fn torture(args: &[String]) -> Result<bool> {
 
 fn conformance(args: &[String]) -> Result<bool> {
     let nginx = install::conformance()?;
+    // The replicas' ledger is in one.
+    if args.iter().any(|a| a.starts_with("--replicas")) {
+        install::postgres()?;
+    }
     programs()?;
     Ok(stand("conformance").args(args).env("COUNTERFOIL_NGINX", nginx).status()?.success())
 }
@@ -274,6 +278,9 @@ fn test(quick: bool, only: Option<String>) -> Result<bool> {
     });
     steps.run("conformance, direct", |s| counted(s, "conformance", &["--direct"]));
     steps.run("conformance, through nginx", |s| counted(s, "conformance", &["--proxy"]));
+    steps.run("conformance, three replicas behind nginx", |s| {
+        counted(s, "conformance", &["--replicas", "3"])
+    });
     steps.run("documents", |s| docs::check(s, &root(), &program("counterfoil")));
     steps.run("deployment files", deploy::check);
     steps.run("messages fit the schemas", |s| {

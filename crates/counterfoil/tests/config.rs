@@ -5,6 +5,8 @@
 
 use counterfoil::config::{At, Auth, BusConfig, Config, ConfigError, LegacySessions};
 use counterfoil::run::{Core, Use};
+use gateway::approval::{Approval, Decimal};
+use gateway::tool::Mode;
 use ledger::{Millis, Strategy, Unkeyed};
 use mcp::Eras;
 use serde_json::Value;
@@ -63,7 +65,10 @@ unkeyed = "reject"
 guard_window = "10m"
 send_timeout = "5s"
 timeout = "30s"
+leg = "1m"
 inline_limit = "20s"
+mode = "task"
+approval = "always"
 [[integration]]
 name = "payments"
 manifest = "integrations/payments.toml"
@@ -79,6 +84,11 @@ send_timeout = "2s"
 timeout = "10s"
 inline_limit = "5s"
 retention = "60d"
+leg = "1s"
+approval = { over = { amount = 10_000, "a b" = -0.5 } }
+mode = "inline"
+[tools."payments.payments.create"]
+unkeyed = "reserve"
 approval = "never"
 mode = "auto"
 "#;
@@ -109,9 +119,18 @@ fn a_whole_file_is_taken_as_it_is_written() {
     let t = &c.tools[0];
     assert_eq!(t.id, "payments.refunds.create");
     assert_eq!(t.recovery.as_ref().unwrap().value, Strategy::Lookup);
-    assert_eq!(t.recovery.as_ref().unwrap().at, At::Line(37, 12));
+    assert_eq!(t.recovery.as_ref().unwrap().at, At::Line(41, 12));
     assert_eq!(t.key_from.as_ref().unwrap().value, ["order_id", "line"]);
     assert_eq!(t.timeout.as_ref().unwrap().value, Millis(10_000));
+    let d = &c.defaults;
+    assert_eq!((d.leg.as_ref().unwrap().value, t.leg.as_ref().unwrap().value), (Millis(60_000), Millis(1000)));
+    let modes = [&d.mode, &t.mode, &c.tools[1].mode].map(|m| m.as_ref().unwrap().value);
+    assert_eq!(modes, [Mode::Task, Mode::Inline, Mode::Auto]);
+    let limit = |text: &str| Decimal::parse(text).unwrap();
+    let over = Approval::Over(vec![("amount".into(), limit("10000")), ("a b".into(), limit("-0.5"))]);
+    let approvals = [&d.approval, &t.approval, &c.tools[1].approval].map(|a| a.as_ref().unwrap().value.clone());
+    assert_eq!(approvals, [Approval::Always, over, Approval::Never]);
+    assert_eq!(c.tools[1].unkeyed.as_ref().unwrap().value, Unkeyed::Reserve);
     assert!(c.sandbox.is_none());
 }
 
@@ -397,16 +416,30 @@ const BAD: &[(&str, &str, &str, bool)] = &[
     // What this version has no room for.
     ("[[upstream]]\nname = \"crm\"\n", "1:", "not available in this version", true),
     ("[auth]\nmode = \"oauth\"\n", "2:8", "\"oauth\" is not available in this version", true),
-    ("[defaults]\nleg = \"45s\"\n", "2:1", "not available in this version", true),
     ("[defaults]\nheader_name = \"X-Key\"\n", "2:15", "not available in this version", true),
+    // How calls are answered, and who is asked before.
+    ("[defaults]\nleg = \"500ms\"\n", "2:7", "outside 1s to 5m", false),
+    ("[tools.\"a.b\"]\nleg = \"6m\"\n", "2:7", "outside 1s to 5m", false),
+    ("[tools.\"a.b\"]\nmode = \"tasks\"\n", "2:8", "did you mean \"task\"?", true),
+    ("[tools.\"a.b\"]\nunkeyed = \"reserved\"\n", "2:11", "did you mean \"reserve\"?", true),
+    ("[tools.\"a.b\"]\napproval = \"sometimes\"\n", "2:12", "use \"never\", \"always\" or a limit", true),
+    ("[tools.\"a.b\"]\napproval = true\n", "2:12", "must be a string, not true or false", true),
+    ("[tools.\"a.b\"]\napproval = {}\n", "2:1", "approval needs over", true),
+    ("[tools.\"a.b\"]\napproval = { over = {} }\n", "2:1", "over names no argument", true),
+    ("[tools.\"a.b\"]\napproval = { over = 5 }\n", "2:21", "over must be a table, not an integer", true),
     (
-        "[tools.\"a.b\"]\nunkeyed = \"reserve\"\n",
-        "2:11",
-        "\"reserve\" is not available in this version",
+        "[tools.\"a.b\"]\napproval = { over = { amount = \"5\" } }\n",
+        "2:32",
+        "amount must be a number, not a string",
         true,
     ),
-    ("[tools.\"a.b\"]\napproval = \"always\"\n", "2:12", "is not available in this version", true),
-    ("[tools.\"a.b\"]\nmode = \"task\"\n", "2:8", "\"task\" is not available in this version", true),
+    ("[tools.\"a.b\"]\napproval = { over = { amount = nan } }\n", "2:32", "nan is no limit", true),
+    (
+        "[tools.\"a.b\"]\napproval = { above = { amount = 5 } }\n",
+        "2:14",
+        "unknown key \"above\"",
+        true,
+    ),
 ];
 
 #[test]

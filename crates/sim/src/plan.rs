@@ -140,6 +140,7 @@ pub(crate) struct Rates {
     pub bell_late: u32,
     pub bell_twice: u32,
     pub bell_lost: u32,
+    pub pulse_lost: u32,
 }
 
 #[derive(Clone, Debug)]
@@ -218,6 +219,7 @@ impl Plan {
             bell_late: some(300),
             bell_twice: some(300),
             bell_lost: some(150),
+            pulse_lost: some(60),
         };
         if r.mille(120) {
             // Every other acknowledgement is lost, while sends come to little: each answer must count once.
@@ -229,8 +231,8 @@ impl Plan {
             replicas = replicas.max(2);
         }
         if semantics == Semantics::Postgres && r.mille(60) {
-            // Replicas that sleep past their leases, again and again, while the database takes its time.
-            rates.store_slow = 600;
+            // Leases that are not renewed, again and again, while the database takes its time.
+            (rates.store_slow, rates.pulse_lost) = (500, 400);
             let sleep = |r: &mut Rng| Blow::Pause { replica: r.index(replicas), length: r.range(1600, 3200) };
             blows.extend((0..12).map(|n| (100 + n * 350 + r.range(0, 300), sleep(&mut r))));
             blows.sort_by_key(|b| b.0);
@@ -253,10 +255,12 @@ impl Plan {
     }
 }
 
-/// Everybody wants the same, comes and goes, and joins what is there, while sends come to little and acknowledgements of
-/// the database are lost: between a write and its repetition others write.
+/// Everybody wants the same, comes and goes, and joins what is there, while answers of the provider are lost, replays are
+/// refused and acknowledgements of the database are lost: between a write and its repetition others write, and whoever
+/// counts a refusal twice takes it that nothing was ever sent.
 fn crowd(r: &mut Rng, tool: &mut ToolPlan, callers: &mut [CallerPlan], rates: &mut Rates) {
-    tool.recovery.max_sends = 4;
+    (tool.recovery.strategy, tool.recovery.max_sends) = (Strategy::Key, 4);
+    (tool.recovery.replays_first_answer, tool.keeps_failures) = (false, false);
     (tool.approval, tool.rounds, tool.handles, tool.effects) = (false, 0, false, tool.effects.max(1));
     (tool.before, tool.after, tool.other, tool.deaf) = (0, 0, 0, 0);
     for w in callers.iter_mut().flat_map(|c| &mut c.wishes) {
@@ -264,7 +268,8 @@ fn crowd(r: &mut Rng, tool: &mut ToolPlan, callers: &mut [CallerPlan], rates: &m
         (w.leaves, w.hasty, w.starts_at) = (900, true, r.range(0, 800));
     }
     (rates.store_uncertain, rates.store_unavailable) = (450, 0);
-    (rates.answer_lost, rates.busy, rates.not_sent) = (400, 500, 300);
+    (rates.answer_lost, rates.busy, rates.not_sent) = (500, 0, 100);
+    rates.replay_refused = 700;
 }
 
 fn tool(r: &mut Rng, number: usize) -> ToolPlan {

@@ -54,11 +54,13 @@ impl Semantics {
     }
 
     /// Where to begin looking for the schedules that miss this guard: the rarest need a lost acknowledgement, or a pause,
-    /// and another write just then, which is one in some ten thousand.
+    /// and another write just then, which is one in some thousand.
     #[must_use]
     pub fn first_seed(self, plant: Plant) -> u64 {
         match (self, plant) {
-            (Semantics::Postgres, Plant::AnswerCountedTwice) => 28_700,
+            (Semantics::Postgres, Plant::AnswerCountedTwice) => 7000,
+            (Semantics::Postgres, Plant::StaleWhereUnsure | Plant::GapNotHeard) => 2000,
+            (Semantics::Postgres, Plant::SendUnderOldEpoch) => 1000,
             _ => 1,
         }
     }

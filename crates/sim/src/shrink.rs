@@ -75,7 +75,7 @@ fn candidates(plan: &Plan) -> Vec<Plan> {
     if plan.replicas > 1 {
         all.push(with(plan, |p| p.replicas -= 1));
     }
-    let rates: [fn(&mut Rates) -> &mut u32; 21] = [
+    let rates: [fn(&mut Rates) -> &mut u32; 22] = [
         |r| &mut r.store_slow,
         |r| &mut r.store_unavailable,
         |r| &mut r.store_uncertain,
@@ -97,6 +97,7 @@ fn candidates(plan: &Plan) -> Vec<Plan> {
         |r| &mut r.bell_late,
         |r| &mut r.bell_twice,
         |r| &mut r.bell_lost,
+        |r| &mut r.pulse_lost,
     ];
     for rate in rates {
         if *rate(&mut plan.rates.clone()) > 0 {

@@ -26,6 +26,9 @@ struct Cli {
     /// Only through the reverse proxy.
     #[arg(long)]
     proxy: bool,
+    /// Only against so many replicas that share a ledger in PostgreSQL, behind the reverse proxy.
+    #[arg(long, value_name = "N", conflicts_with_all = ["direct", "proxy"], value_parser = clap::value_parser!(u8).range(1..=16))]
+    replicas: Option<u8>,
 }
 
 fn main() -> ExitCode {
@@ -40,12 +43,14 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: &Cli) -> Result<bool> {
-    let ways = match (cli.direct, cli.proxy) {
-        (true, _) => vec![Way::Direct],
-        (_, true) => vec![Way::Proxy],
+    let ways = match (cli.direct, cli.proxy, cli.replicas) {
+        (true, ..) => vec![Way::Direct],
+        (_, true, _) => vec![Way::Proxy],
+        (.., Some(_)) => vec![Way::Replicas],
         _ => vec![Way::Direct, Way::Proxy],
     };
-    let settings = Settings { revision: cli.revision.clone(), only: cli.only.clone(), ways };
+    let replicas = cli.replicas.unwrap_or(1);
+    let settings = Settings { revision: cli.revision.clone(), only: cli.only.clone(), ways, replicas };
     let report = conformance::run(&settings)?;
     if cli.json {
         println!("{}", report.json());

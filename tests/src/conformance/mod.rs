@@ -1,5 +1,5 @@
-//! The official conformance suite as judge: it runs against the fixture server, directly and through a reverse proxy,
-//! and what comes of every scenario is compared with what is expected of it.
+//! The official conformance suite as judge: it runs against the fixture server, directly, through a reverse proxy and
+//! against replicas that share a ledger, and what comes of every scenario is compared with what is expected of it.
 //!
 //! Any difference fails: a scenario that fails without being listed, one that is listed and passes, one that is
 //! missing, a check that was skipped or warns, a set that has another size. So it can't be green by running nothing.
@@ -7,16 +7,16 @@
 pub mod expected;
 pub mod judge;
 pub mod results;
+mod stand;
 
-use crate::nginx::{Nginx, Passed};
-use crate::process::{self, Process};
+use crate::process;
 use anyhow::{Context, Result, bail};
 use expected::Expected;
 use judge::Figures;
 use results::Required;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use std::net::SocketAddr;
+use stand::Stand;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -35,6 +35,8 @@ pub enum Way {
     Direct,
     /// Through nginx.
     Proxy,
+    /// Through nginx, which gives each request to the next one of several replicas.
+    Replicas,
 }
 
 impl Way {
@@ -44,6 +46,7 @@ impl Way {
         match self {
             Way::Direct => "direct",
             Way::Proxy => "proxy",
+            Way::Replicas => "replicas",
         }
     }
 }
@@ -56,6 +59,8 @@ pub struct Settings {
     pub only: Option<String>,
     /// How.
     pub ways: Vec<Way>,
+    /// How many replicas there are, on the way that has several.
+    pub replicas: u8,
 }
 
 /// What came of it.
@@ -122,7 +127,7 @@ pub fn run(settings: &Settings) -> Result<Report> {
     std::fs::create_dir_all(&suite.results)?;
     let mut report = Report::default();
     for way in &settings.ways {
-        let mut stand = Stand::start(*way, &suite.results)?;
+        let mut stand = Stand::start(*way, settings.replicas, &suite.results)?;
         for revision in REVISIONS {
             if settings.revision.as_deref().is_some_and(|r| r != revision) {
                 continue;
@@ -151,10 +156,10 @@ pub fn run(settings: &Settings) -> Result<Report> {
         };
         let Some(passed) = passed else { continue };
         println!("{} requests through nginx, {} answered with a stream", passed.requests, passed.streams);
-        let nothing = passed.requests == 0 || (passed.streams == 0 && settings.only.is_none());
-        if nothing || passed.buffered > 0 {
-            let why = format!("of these streams {} came without X-Accel-Buffering: no", passed.buffered);
-            let why = if nothing { "they did not come through nginx".to_owned() } else { why };
+        if *way == Way::Replicas {
+            println!("by replica: {}", passed.by.values().map(usize::to_string).collect::<Vec<_>>().join(", "));
+        }
+        if let Some(why) = stand.complaint(&passed, settings.only.is_none()) {
             println!("FAILED: {why}");
             figures.surprises.push(why);
         }
@@ -210,62 +215,6 @@ impl Suite {
     }
 }
 
-/// The fixture server, and what stands in front of it.
-struct Stand {
-    url: String,
-    server: Process,
-    proxy: Option<Nginx>,
-}
-
-impl Stand {
-    fn start(way: Way, folder: &Path) -> Result<Stand> {
-        let binary = std::env::var_os("COUNTERFOIL_FIXTURE").map(PathBuf::from);
-        let binary = binary.context("COUNTERFOIL_FIXTURE is not set: run `cargo xtask conformance`")?;
-        let log = folder.join(format!("{}-server.log", way.as_str()));
-        std::fs::write(&log, "")?;
-        let mut command = Command::new(binary);
-        let listen = match way {
-            Way::Direct => None,
-            Way::Proxy => {
-                // The proxy sends Host on as it came. The server takes it if it names loopback and the server's own
-                // port, so both listen on the same port, of different loopback addresses.
-                let listen = process::free_address()?;
-                command.args(["--listen", &format!("127.0.0.2:{}", listen.port())]);
-                Some(listen)
-            }
-        };
-        let mut server = Process::start(&mut command, &log)?;
-        let ready = server.ready().context("the fixture server")?;
-        let url =
-            ready.get("url").and_then(Value::as_str).context("the fixture server says no url")?.to_owned();
-        let Some(listen) = listen else { return Ok(Stand { url, server, proxy: None }) };
-        let (upstream, path) = parts(&url).with_context(|| format!("the fixture server's url {url}"))?;
-        let proxy = Nginx::start(listen, upstream)?;
-        Ok(Stand { url: format!("http://{listen}{path}"), server, proxy: Some(proxy) })
-    }
-
-    /// Ends both; the server must end as one that was told to. Says what came through the proxy.
-    fn stop(&mut self) -> Result<Option<Passed>> {
-        let mut passed = None;
-        if let Some(proxy) = self.proxy.take() {
-            passed = Some(proxy.passed()?);
-            proxy.stop()?;
-        }
-        let status = self.server.terminate()?;
-        if !status.success() {
-            bail!("the fixture server ended with {status} on SIGTERM\n{}", self.server.said());
-        }
-        Ok(passed)
-    }
-}
-
-/// `http://127.0.0.1:8080/mcp`
-fn parts(url: &str) -> Result<(SocketAddr, &str)> {
-    let rest = url.strip_prefix("http://").context("it is not http")?;
-    let at = rest.find('/').unwrap_or(rest.len());
-    Ok((rest[..at].parse()?, &rest[at..]))
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
@@ -289,12 +238,5 @@ mod tests {
             let row = format!("| {revision} | {} | {} |", totals.scored, totals.unscored);
             assert!(page.contains(&row), "docs/conformance.md has no row {row}");
         }
-    }
-
-    #[test]
-    fn the_address_and_the_path_of_a_url() {
-        let (address, path) = parts("http://127.0.0.2:8080/mcp").unwrap();
-        assert_eq!((address.to_string().as_str(), path), ("127.0.0.2:8080", "/mcp"));
-        assert!(parts("https://127.0.0.1:8080/mcp").is_err());
     }
 }

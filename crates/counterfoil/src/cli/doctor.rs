@@ -6,7 +6,7 @@ use super::out::Out;
 use super::place::Place;
 use super::{doctor_eras, doctor_keys, doctor_providers, doctor_replicas, doctor_tools};
 use crate::Error;
-use crate::config::{Auth, Config, show_duration, show_size};
+use crate::config::{Auth, Config, show_size};
 use crate::run::{Core, Loaded, Operator, Use, load};
 use ledger::Millis;
 use provider::MethodEffect;

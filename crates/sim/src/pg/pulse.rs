@@ -71,7 +71,7 @@ impl Replica {
     /// Whether a clock that was set stands in the way of ending others.
     async fn beat(&self, quiet_until: i64) -> bool {
         let lab = &self.lab;
-        if !self.reached().await {
+        if !self.beating().await {
             return false;
         }
         let epoch = lock(&self.standing).epoch;
@@ -121,7 +121,7 @@ impl Replica {
     /// Goes on under a new epoch: what ran under the old one is anybody's.
     async fn go_on(&self) {
         let lab = &self.lab;
-        if !self.reached().await {
+        if !self.beating().await {
             return;
         }
         let old = lock(&self.standing).epoch;

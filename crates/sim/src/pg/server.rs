@@ -30,6 +30,8 @@ pub(crate) struct Server {
     pub shift: i64,
     /// Committed since the disk was last waited for.
     loose: Vec<Loose>,
+    /// Records whose newest versions were lost in a crash: whoever read them may write what follows over another.
+    pub forgot: BTreeSet<OperationId>,
     /// Who listens.
     pub lines: Vec<Line>,
 }
@@ -192,6 +194,7 @@ impl State {
                 self.blobs.remove(&(id, kind));
             }
             lost.push(id);
+            self.server.forgot.insert(id);
         }
         if !lost.is_empty() {
             self.coverage.fault("lazy writes lost");

@@ -38,6 +38,8 @@ pub(crate) struct Replica {
     pub bus: Arc<SimBus>,
     /// Until when the connection for writing is away.
     link: AtomicI64,
+    /// The same of the one that renews the lease.
+    pulse: AtomicI64,
     /// How far its clock is behind the database's.
     lag: i64,
     identity: Identity,
@@ -75,6 +77,7 @@ impl Replica {
             hurry: Arc::default(),
             bus,
             link: AtomicI64::new(0),
+            pulse: AtomicI64::new(0),
             lag,
             identity: Identity { name: "simulated".into(), secret: Secret([7; 32]) },
             aside,
@@ -144,6 +147,18 @@ impl Replica {
 
     pub async fn reached(&self) -> bool {
         self.wait_for(|| self.lab.state().reached_at(self.number)).await
+    }
+
+    /// The same for the connection that renews the lease, which breaks now and then.
+    pub async fn beating(&self) -> bool {
+        {
+            let mut r = lock(&self.rng);
+            if self.lab.hits(&mut r, self.lab.plan.rates.pulse_lost) {
+                self.lab.state().coverage.fault("pulse lost");
+                self.pulse.store(self.lab.world.now() + r.range(100, 2000), Relaxed);
+            }
+        }
+        self.wait_for(|| self.pulse.load(Relaxed).max(self.lab.state().reached_at(self.number))).await
     }
 
     /// The same for the connection for writing.
