@@ -41,7 +41,7 @@ fn two_rounds(stage: &Stage, kind: Kind, name: &str) -> Result<()> {
         Ok(if first { agreed } else { Question::decline() })
     })?;
     ensure!(matches!(refused.said, Said::Result { is_error: true, .. }), "{:?}", refused.said);
-    ensure!(stage.sandbox.count(Class::Key, &no)? == (0, 0), "a refusal had an effect");
+    ensure!(stage.sandbox().count(Class::Key, &no)? == (0, 0), "a refusal had an effect");
     Ok(())
 }
 

@@ -52,6 +52,7 @@ fn stored(epoch: Epoch, now: Time, n: usize) -> Result<Write> {
             epoch,
             intent: Some((intent, effect)),
             arguments: None,
+            asks: Vec::new(),
         },
         now,
     );
@@ -99,6 +100,7 @@ fn again(epoch: Epoch, now: Time, n: usize, op: &Operation, body: &[u8], name: &
             epoch,
             intent: Some((intent, own)),
             arguments: None,
+            asks: Vec::new(),
         },
         now,
     );

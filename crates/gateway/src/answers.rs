@@ -78,12 +78,15 @@ impl Name {
 
 type Outcome = Result<Raw, ClientError>;
 
-/// Requests here that wait for answers, by name.
+/// Where answers go, by the name of the request that waits for them.
+type Boxes = HashMap<String, mpsc::UnboundedSender<(usize, Outcome)>>;
+
+/// Requests here that wait for answers.
 #[derive(Clone, Default)]
-pub(crate) struct Waiting(Arc<Mutex<HashMap<String, mpsc::UnboundedSender<(usize, Outcome)>>>>);
+pub(crate) struct Waiting(Arc<Mutex<Boxes>>);
 
 impl Waiting {
-    fn all(&self) -> std::sync::MutexGuard<'_, HashMap<String, mpsc::UnboundedSender<(usize, Outcome)>>> {
+    fn all(&self) -> std::sync::MutexGuard<'_, Boxes> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

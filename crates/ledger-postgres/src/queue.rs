@@ -36,6 +36,8 @@ pub(crate) struct Job {
     /// Nobody waits for a lazy write.
     pub answer: Option<oneshot::Sender<Answered>>,
     _permit: Option<OwnedSemaphorePermit>,
+    /// Of a flush: the newest batch in which something before it was taken, once all of that is.
+    after: Option<u64>,
 }
 
 impl Job {
@@ -55,9 +57,11 @@ struct Inner {
     stopped: bool,
     /// Operations, keys and slots of the batches that writers are at.
     flying: HashSet<Bits>,
-    /// How many batches there are, and writes in them.
-    batches: usize,
+    /// The numbers of these batches, and how many writes they have.
+    batches: Vec<u64>,
     flying_jobs: usize,
+    /// The number of the newest batch.
+    newest: u64,
 }
 
 pub(crate) struct Queue {
@@ -83,7 +87,7 @@ impl Queue {
             if q.stopped {
                 return Err(Stopped);
             }
-            q.jobs.push_back(Job { work, answer: Some(answer), _permit: Some(permit) });
+            q.jobs.push_back(Job { work, answer: Some(answer), _permit: Some(permit), after: None });
             q.urgent += 1;
         }
         self.wake.notify_one();
@@ -97,7 +101,7 @@ impl Queue {
         if q.stopped || q.jobs.len() - q.urgent >= LAZY {
             return false;
         }
-        q.jobs.push_back(Job { work: Work::Write(Box::new(change)), answer: None, _permit: None });
+        q.jobs.push_back(Job { work: Work::Write(Box::new(change)), answer: None, _permit: None, after: None });
         if q.lazy_since.is_none() {
             q.lazy_since = Some(Instant::now());
             drop(q);
@@ -143,7 +147,7 @@ impl Queue {
         for b in &batch.bits {
             q.flying.remove(b);
         }
-        q.batches -= 1;
+        q.batches.retain(|n| *n != batch.number);
         q.flying_jobs -= batch.jobs;
         if !q.jobs.is_empty() {
             drop(q);
@@ -168,6 +172,7 @@ pub(crate) struct Batch {
 
 /// What is no longer under way when a batch is done.
 pub(crate) struct Landed {
+    number: u64,
     /// What its writes had to do with.
     bits: Vec<Bits>,
     /// How many they were.
@@ -178,10 +183,16 @@ fn take(q: &mut Inner) -> Batch {
     let (mut jobs, mut bits, mut bytes, mut left) = (Vec::new(), Vec::new(), 0, VecDeque::new());
     let mut busy: HashSet<Bits> = HashSet::new();
     while jobs.len() < BATCH && bytes < BATCH_BYTES {
-        let Some(job) = q.jobs.pop_front() else { break };
+        let Some(mut job) = q.jobs.pop_front() else { break };
         let ready = match &job.work {
-            // Durable are all before it, so none may be left behind or be under way.
-            Work::Flush => left.is_empty() && q.batches == 0,
+            // Durable are all before it, so none may be left behind or be under way. What came after it may be: else it
+            // would wait for as long as there is always something.
+            Work::Flush if left.is_empty() => {
+                let with = q.newest + u64::from(!jobs.is_empty());
+                let after = *job.after.get_or_insert(with);
+                q.batches.iter().all(|n| *n > after)
+            }
+            Work::Flush => false,
             Work::Write(c) => {
                 let claims = c.claims();
                 let parts = [Some(c.row.id), claims.map(|c| c.slot), claims.and_then(|c| c.key)];
@@ -215,10 +226,11 @@ fn take(q: &mut Inner) -> Batch {
     }
     if !jobs.is_empty() {
         q.flying.extend(&bits);
-        q.batches += 1;
+        q.newest += 1;
+        q.batches.push(q.newest);
         q.flying_jobs += jobs.len();
     }
-    let landing = Landed { bits, jobs: jobs.len() };
+    let landing = Landed { number: q.newest, bits, jobs: jobs.len() };
     Batch { jobs, landing }
 }
 
@@ -252,5 +264,21 @@ mod tests {
         assert!(taken(&q, 0..0).await.is_none(), "one is few beside seven");
         q.landed(&second.landing);
         assert_eq!(taken(&q, 0..0).await.unwrap().jobs.len(), 1, "nothing is under way any more");
+    }
+
+    #[tokio::test]
+    async fn a_flush_waits_for_what_was_before_it_and_for_nothing_else() {
+        let q = Arc::new(Queue::new());
+        let holds = |b: &Batch| b.jobs.iter().any(|j| matches!(j.work, Work::Flush));
+        let mut flying = VecDeque::from([taken(&q, 0..9).await.unwrap()]);
+        let asked = q.clone();
+        tokio::spawn(async move { asked.ask(Work::Flush).await.map(drop) });
+        tokio::task::yield_now().await;
+        flying.push_back(taken(&q, 10..20).await.unwrap());
+        assert!(!holds(&flying[1]), "what was before it is under way");
+        // There is a batch under way at any time.
+        q.landed(&flying.pop_front().unwrap().landing);
+        let next = taken(&q, 20..40).await.unwrap();
+        assert!(holds(&next) && next.jobs.len() == 21, "what was before it is done");
     }
 }

@@ -19,6 +19,7 @@
 mod apply;
 mod backup;
 mod clock;
+mod copier;
 #[cfg(feature = "faults")]
 pub mod faults;
 mod files;
@@ -73,6 +74,9 @@ pub struct Config {
     /// The registered VFS through which SQLite reaches its files, for tests; `None`: the system's.
     #[cfg(feature = "faults")]
     pub vfs: Option<String>,
+    /// Pages in the log (4 KiB each) after which it is copied into the database beside the commits.
+    #[cfg(feature = "faults")]
+    pub log_pages: u16,
     /// Guards that are left out, for tests that have to notice it.
     #[cfg(feature = "planted")]
     pub planted: planted::Planted,
@@ -93,6 +97,8 @@ impl Config {
             clock: None,
             #[cfg(feature = "faults")]
             vfs: None,
+            #[cfg(feature = "faults")]
+            log_pages: writer::FRAMES,
             #[cfg(feature = "planted")]
             planted: planted::Planted::default(),
         }

@@ -170,7 +170,7 @@ impl Place {
 fn open(place: &Place, flags: OpenFlags) -> rusqlite::Result<Connection> {
     let db = place.connect(flags | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_EXRESCODE)?;
     db.busy_timeout(Duration::from_secs(5))?;
-    // Nothing checkpoints but the writer, when it says so: least of all a connection closing after an error.
+    // Nothing checkpoints but when the writer says so: least of all a connection closing after an error.
     db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     db.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
     db.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
@@ -183,6 +183,14 @@ pub(crate) fn reader(place: &Place) -> rusqlite::Result<Connection> {
     let db = open(place, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
     // Every commit empties a reader's cache at its next read, and that costs the more, the larger it ever was.
     db.execute_batch("PRAGMA query_only = ON; PRAGMA temp_store = MEMORY; PRAGMA cache_size = -1024;")?;
+    Ok(db)
+}
+
+/// A connection that copies the log, and syncs as the writer's does.
+pub(crate) fn copier(place: &Place) -> rusqlite::Result<Connection> {
+    let db = open(place, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    db.execute_batch(&format!("{SYNCED} PRAGMA temp_store = MEMORY; PRAGMA cache_size = -64;"))?;
+    db.query_row("PRAGMA wal_autocheckpoint = 0", [], |_| Ok(()))?;
     Ok(db)
 }
 
@@ -233,6 +241,9 @@ fn foreign(error: rusqlite::Error) -> OpenError {
     }
 }
 
+/// What is synced when. `fullfsync` matters on macOS only, where a plain fsync stops at the drive's cache.
+const SYNCED: &str = "PRAGMA synchronous = FULL; PRAGMA fullfsync = ON; PRAGMA checkpoint_fullfsync = ON;";
+
 /// Settings of the writer; those that durability rests on are read back.
 fn configure(db: &Connection) -> Result<(), OpenError> {
     {
@@ -244,11 +255,9 @@ fn configure(db: &Connection) -> Result<(), OpenError> {
     if db.pragma_query_value(None, "journal_mode", |r| r.get::<_, String>(0))? != "wal" {
         return Err(OpenError::Unsafe("write-ahead logging"));
     }
-    db.execute_batch(
-        // fullfsync matters on macOS only, where a plain fsync stops at the drive's cache.
-        "PRAGMA synchronous = FULL; PRAGMA fullfsync = ON; PRAGMA checkpoint_fullfsync = ON;
-         PRAGMA temp_store = MEMORY; PRAGMA cache_size = -65536; PRAGMA foreign_keys = OFF;",
-    )?;
+    db.execute_batch(&format!(
+        "{SYNCED} PRAGMA temp_store = MEMORY; PRAGMA cache_size = -65536; PRAGMA foreign_keys = OFF;"
+    ))?;
     // The log stays allocated: overwriting a file syncs in half the time of growing one.
     for set in ["PRAGMA wal_autocheckpoint = 0", "PRAGMA journal_size_limit = -1"] {
         db.query_row(set, [], |_| Ok(()))?;

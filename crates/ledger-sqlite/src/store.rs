@@ -88,6 +88,11 @@ impl Shared {
         }
     }
 
+    /// Where the database is.
+    pub fn place(&self) -> &schema::Place {
+        self.readers.place()
+    }
+
     async fn ask(&self, work: Work) -> Answered {
         match self.queue.ask(work).await {
             Ok(answered) => answered,
@@ -206,7 +211,11 @@ impl SqliteStore {
             #[cfg(feature = "faults")]
             faults: crate::faults::Faults::default(),
         });
-        let writer = Writer::new(db, shared.clone(), meta.counts, lock)?;
+        #[cfg(feature = "faults")]
+        let worth = config.log_pages;
+        #[cfg(not(feature = "faults"))]
+        let worth = crate::writer::FRAMES;
+        let writer = Writer::new(db, shared.clone(), meta.counts, lock, worth)?;
         let of_thread = shared.clone();
         let thread = std::thread::Builder::new()
             .name("ledger-writer".into())

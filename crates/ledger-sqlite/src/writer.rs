@@ -1,9 +1,11 @@
 //! The one writer: takes whatever waits, writes it in one transaction, commits, answers.
 //!
-//! It is also the only one that checkpoints the log, between two transactions. After an error that leaves
-//! the state of the disk unknown it stops for good.
+//! It is also the only one that has the log checkpointed: most of it beside its own work (see [`crate::copier`]), the rest
+//! itself, between two transactions, so that the log can begin anew. After an error that leaves the state of the disk
+//! unknown it stops for good.
 
 use crate::apply;
+use crate::copier::{self, Copier};
 use crate::describe;
 use crate::queue::{Answer, Answered, Job, Work};
 use crate::record::Counters;
@@ -19,10 +21,15 @@ use std::time::{Duration, Instant};
 
 /// Log frames (4 KiB each) that are worth a checkpoint when nothing else is to do.
 const IDLE_FRAMES: i32 = 256;
-/// Log frames after which a checkpoint is made between two batches.
-const FRAMES: i32 = 8192;
-/// Log frames after which readers are waited for, so that the log can begin anew.
-const MOST_FRAMES: i32 = 4 * FRAMES;
+/// Log frames after which copying begins.
+pub(crate) const FRAMES: u16 = 8192;
+/// So many times as many frames, and readers are waited for, so that the log can begin anew.
+const MOST: i32 = 4;
+/// What a pass of copying leaves over, as a part of the frames that it began at: little enough to be copied between
+/// two batches.
+const REST: i32 = 16;
+/// Passes after which the rest is copied between two batches, however much it is.
+const PASSES: u32 = 5;
 /// How often the clock and the disk are looked at.
 const TICK: Duration = Duration::from_secs(1);
 /// Idle time after which the high-water mark is written all the same, milliseconds.
@@ -59,6 +66,11 @@ pub(crate) struct Writer {
     frames: Arc<AtomicI32>,
     /// How many of them a checkpoint has dealt with.
     checkpointed: i32,
+    /// The frames after which copying begins.
+    worth: i32,
+    copier: Copier,
+    /// Passes of the copier since the log began.
+    passes: u32,
     marked: Time,
     ticked: Instant,
     /// Lazy writes were dropped since the last flush.
@@ -72,6 +84,7 @@ impl Writer {
         shared: Arc<Shared>,
         counts: Counters,
         lock: File,
+        worth: u16,
     ) -> rusqlite::Result<Writer> {
         let frames = Arc::new(AtomicI32::new(0));
         let seen = frames.clone();
@@ -80,12 +93,16 @@ impl Writer {
             Ok(())
         }))?;
         let marked = shared.clock.now();
+        let copier = Copier::new(shared.place().clone());
         Ok(Writer {
             db,
             shared,
             counts,
             frames,
             checkpointed: 0,
+            worth: i32::from(worth),
+            copier,
+            passes: 0,
             marked,
             ticked: Instant::now(),
             lazy_lost: false,
@@ -105,7 +122,8 @@ impl Writer {
     fn write_all(&mut self) -> Result<(), String> {
         loop {
             let shared = self.shared.clone();
-            let wait = if self.backlog() >= IDLE_FRAMES { TICK / 10 } else { TICK };
+            let soon = self.copier.is_busy() || self.backlog() >= IDLE_FRAMES;
+            let wait = if soon { TICK / 10 } else { TICK };
             let mut jobs = shared.queue.next(wait);
             let idle = jobs.is_empty();
             let closing = jobs.pop_if(|j| matches!(j.work, Work::Close));
@@ -115,12 +133,7 @@ impl Writer {
             if let Some(job) = closing {
                 return self.close(job);
             }
-            let backlog = self.backlog();
-            if self.frames.load(Ordering::Relaxed) >= MOST_FRAMES && backlog >= FRAMES {
-                self.checkpoint("RESTART")?;
-            } else if backlog >= FRAMES || (idle && backlog >= IDLE_FRAMES) {
-                self.checkpoint("PASSIVE")?;
-            }
+            self.copy(idle)?;
             if self.ticked.elapsed() >= TICK {
                 self.tick()?;
             }
@@ -292,36 +305,57 @@ impl Writer {
         Ok(())
     }
 
-    fn backlog(&self) -> i32 {
+    fn backlog(&mut self) -> i32 {
         let frames = self.frames.load(Ordering::Relaxed);
         // The log began anew if it is shorter than what was dealt with.
-        if frames < self.checkpointed { frames } else { frames - self.checkpointed }
+        if frames < self.checkpointed {
+            self.checkpointed = 0;
+        }
+        frames - self.checkpointed
     }
 
+    /// Has the log copied into the database when it is worth it. Commits go on meanwhile, so each pass leaves some, and
+    /// fewer; the last are copied between two batches, so that the log begins anew.
+    fn copy(&mut self, idle: bool) -> Result<(), String> {
+        let mut again = false;
+        if self.copier.has_ended() {
+            match self.copier.end()? {
+                Some(copied) => {
+                    self.checkpointed = copied;
+                    again = true;
+                }
+                None => self.checkpointed = self.frames.load(Ordering::Relaxed),
+            }
+        }
+        let backlog = self.backlog();
+        if self.frames.load(Ordering::Relaxed) >= MOST * self.worth && backlog >= self.worth {
+            self.checkpoint("RESTART")
+        } else if self.copier.is_busy() {
+            Ok(())
+        } else if again && (backlog <= self.worth / REST || self.passes >= PASSES) {
+            self.checkpoint("PASSIVE")
+        } else if again || backlog >= self.worth {
+            self.passes += 1;
+            if self.copier.begin() { Ok(()) } else { self.checkpoint("PASSIVE") }
+        } else if idle && backlog >= IDLE_FRAMES {
+            self.checkpoint("PASSIVE")
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Copies the log between two transactions.
     fn checkpoint(&mut self, mode: &str) -> Result<(), String> {
+        // One at a time; and none after one that failed.
+        self.copier.end()?;
+        self.passes = 0;
         // Waiting for readers may not hold up the writers for long.
         let patience = |ms| self.db.busy_timeout(Duration::from_millis(ms)).map_err(|e| describe(&e));
         patience(100)?;
         let done = self.db.query_row(&format!("PRAGMA wal_checkpoint({mode})"), [], |_| Ok(()));
         patience(5000)?;
         self.checkpointed = self.frames.load(Ordering::Relaxed);
-        match done {
-            Ok(()) => Ok(()),
-            // The log keeps what could not be copied; the next checkpoint copies it.
-            Err(e)
-                if matches!(
-                    e.sqlite_error_code(),
-                    Some(ErrorCode::DiskFull | ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked)
-                ) =>
-            {
-                tracing::warn!(
-                    "the log could not be copied into the database now ({}); trying again later",
-                    describe(&e)
-                );
-                Ok(())
-            }
-            Err(e) => Err(describe(&e)),
-        }
+        done.or_else(|e| copier::judge(&e).map(|_| ()))
     }
 
     fn tick(&mut self) -> Result<(), String> {

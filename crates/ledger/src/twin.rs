@@ -61,6 +61,8 @@ pub fn classify(op: &Operation, now: Time, window: Millis, gaps: &Gaps, caller_g
                 _ if !within(last) => Twin::History,
                 DeliveryState::Written => Twin::Delivered,
                 DeliveryState::Undelivered => Twin::Join,
+                // As above: its result waits for whoever holds the task, and an id that was lost is found again.
+                DeliveryState::Ready | DeliveryState::NotReady if op.task.is_some() => Twin::Join,
                 DeliveryState::Ready | DeliveryState::NotReady => {
                     if caller_gone {
                         Twin::Join

@@ -845,3 +845,80 @@ async fn a_handle_lives_as_long_as_it_is_used() {
     assert!(b.ledger.handle("p", text).await.unwrap().is_none(), "no longer than two hours in all");
     assert!(matches!(b.memory.by_id(b.only().await.id).await.unwrap(), Some(Found::Operation(_))));
 }
+
+#[test]
+fn whoever_answers_it_is_called_for_where_it_runs() {
+    let op = opened(vec![approval()], None);
+    let left = go(&op, Event::CallerGone);
+    let by_an_operator = Event::Answer {
+        by: "ann".into(),
+        answers: answer("approval", "yes"),
+        epoch: Epoch(2),
+        by_call: false,
+        intent: None,
+    };
+    for asking in [op, left] {
+        let runs = go(&asking, by_an_operator.clone());
+        // Its first caller's replica may be gone by now; this one is not.
+        assert_eq!(
+            (says(&runs), runs.owner, runs.caller.epoch, runs.caller.gone),
+            ("running", Epoch(2), Epoch(2), false)
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_it_begins_with_has_bounds() {
+    let many = |n: usize| (0..n).map(|i| ask(&format!("k{i}"))).collect::<Vec<_>>();
+    let mut b = Boot::plain(Strategy::Key, &[]);
+    b.single = false;
+    for asks in [
+        vec![ask("a"), ask("a")],
+        vec![ask("a b")],
+        vec![Ask { request: vec![b'x'; MAX_REQUEST + 1], ..ask("a") }],
+        many(MAX_INPUTS + 1),
+    ] {
+        b.asks = asks;
+        assert_eq!(error(&b.asked(&keyed("k")).await).kind, Kind::BadArguments);
+    }
+    assert!(b.memory.list(&store::Query { limit: 1, ..Default::default() }).await.unwrap().is_empty());
+    b.asks = many(MAX_INPUTS);
+    assert_eq!(input(&b.asked(&keyed("k")).await).1.len(), MAX_INPUTS);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_yes_is_said_to_everything_that_waits_for_one() {
+    let gate: std::sync::Arc<Gate> = Default::default();
+    let mut b = Boot::first(Provider::new(true, &[]), recovery(Strategy::Key), gate.clone());
+    b.asks = vec![approval(), Ask { key: "second".into(), ..approval() }];
+    let (id, _) = input(&b.asked(&keyed("k")).await);
+    // While the operator's yes is on its way, the client says yes to one of them in other words.
+    b.store.latency.store(100, SeqCst);
+    let client = async {
+        let beside = b.beside();
+        beside.ledger.answer(id, "client", &answer("approval", "yes")).await.unwrap()
+    };
+    let (granted, _) = tokio::join!(b.ledger.approve(id, "ann"), client);
+    let op = granted.unwrap();
+    assert!(op.inputs.iter().all(|i| i.answer.is_some()), "{op:#?}");
+    settled(&b).await;
+    assert_eq!(b.provider.effects(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_outlives_a_ledger_that_is_away_for_a_moment() {
+    let mut b = Boot::plain(Strategy::Key, &[]);
+    b.single = false;
+    b.mood(Mood::SleepBefore(200));
+    b.start();
+    let Answer::Running { operation, .. } = b.asked(&Call { wait: Millis(0), ..keyed("k") }).await else {
+        panic!("it runs");
+    };
+    b.ledger.hand_out(operation.id, None).await.unwrap();
+    // Its first word is refused; when it ends, the ledger is back.
+    b.store.faults.lock().unwrap().push_back(Fault::Refused);
+    pause(20_000).await;
+    let op = b.get(operation.id).await;
+    assert_eq!((says(&op), op.attempt, b.provider.effects()), ("completed", 2, 1), "{op:#?}");
+    b.env.kill();
+}

@@ -32,8 +32,8 @@ pub(crate) struct Books {
     pub about: HashMap<OperationId, String>,
     /// The shelf.
     pub shelf: BTreeMap<String, Shelved>,
-    /// States that were given out.
-    pub states: u64,
+    /// States that were given out, and when.
+    pub states: HashMap<String, Time>,
     /// With which answer a state that may be used once was used.
     pub used: HashMap<String, Vec<u8>>,
     /// Until when the caller of an operation counts as present between two legs: at which home, in virtual time.

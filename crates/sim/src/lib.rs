@@ -1,10 +1,15 @@
 //! The deterministic simulator of the operation ledger. For tests; never shipped.
 //!
 //! It runs the real `ledger` (service, recovery, joining, `decide`, `step`) under a scheduler that owns time, ids and
-//! randomness: up to five callers, up to three replicas, a provider of each class, a store with the faults of a
-//! database behind a network, replicas that die, stall past their lease and wake. The invariants of the contract are
+//! randomness: up to five callers, up to three replicas, a provider of each class, a store as SQLite, PostgreSQL or the
+//! bare contract has it ([`Semantics`]), replicas that die, stall past their lease and wake. Callers answer what they are
+//! asked, say yes and no, come back in legs or hold a task; tools ask and keep handles. The invariants of the contract are
 //! checked at every write, every send, every effect and every answer, liveness at the end. The same seed gives the same
 //! schedule; a failing one is shrunk and replays with a trace.
+//!
+//! Modules: `world` (time and tasks), `lab` (what is shared, what really happened), `plan` and `shrink` (a schedule),
+//! `store`, `pg` and `reads` over `model` (what is stored), `boot` (replicas), `caller`, `asked` and `serve` (calls),
+//! `tool` and `provider`, `check` and `books` (the invariants), `run` and `campaign`.
 
 mod asked;
 mod books;

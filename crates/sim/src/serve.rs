@@ -124,9 +124,11 @@ impl Handler {
             Answer::Input { operation, open, .. } => {
                 self.check_taken(&operation);
                 self.check_open(&operation, &open);
-                let mut s = lab.state();
-                s.books.states += 1;
-                Reply::Asked { op: operation.id, open, state: format!("s{}", s.books.states) }
+                let mut guard = lab.state();
+                let s = &mut *guard;
+                let state = format!("s{}", s.books.states.len() + 1);
+                s.books.states.insert(state.clone(), ledger.store().now());
+                Reply::Asked { op: operation.id, open, state }
             }
             other => match ledger.or_error(&self.call, other) {
                 Answer::Error(e) => self.error(e),
@@ -149,14 +151,20 @@ impl Handler {
         let lab = &self.fleet.lab;
         let state =
             self.state.as_ref().filter(|_| self.plan().single_use && !self.call.answers.is_empty())?;
+        let store = ledger.store();
+        let given = lab.state().books.states.get(state).copied();
+        if given.is_none_or(|t| store.now() >= t.plus(STATE_LIVES)) {
+            return Some(Reply::Used);
+        }
         let answer: Vec<u8> = self
             .call
             .answers
             .iter()
             .flat_map(|(key, a)| [key.as_bytes(), b"=", a.as_slice(), b";"].concat())
             .collect();
-        let (store, name) = (ledger.store(), format!("used/{state}"));
-        let until = store.now().plus(STATE_LIVES);
+        let name = format!("used/{state}");
+        // The mark outlives the state, whatever clocks differ by.
+        let until = store.now().plus(Millis(STATE_LIVES.0 + 1000));
         match store.shelve(&name, 0, answer.clone(), Some(until)).await {
             Ok(true) => {}
             Ok(false) => match store.shelved(&name).await {

@@ -34,6 +34,9 @@ struct Cli {
     /// Adds the traps.
     #[arg(long)]
     traps: bool,
+    /// Adds the tools that ask before they refund; the configuration has the method that they call.
+    #[arg(long)]
+    orders: bool,
     /// Where its ledger is; a temporary folder if left out.
     #[arg(long)]
     data: Option<PathBuf>,
@@ -79,9 +82,9 @@ async fn main() -> Result<()> {
                 _ = b.recv() => {}
             }
         };
-        return Ok(Server::stdio(config, fixture::native(cli.traps), None, stop).await?);
+        return Ok(Server::stdio(config, fixture::native(cli.traps, cli.orders), None, stop).await?);
     }
-    let running = Server::start_with(config, fixture::native(cli.traps)).await?;
+    let running = Server::start_with(config, fixture::native(cli.traps, cli.orders)).await?;
     println!("{}", serde_json::json!({ "url": running.endpoint() }));
     let [a, b] = &mut ends;
     tokio::select! {

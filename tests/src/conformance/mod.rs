@@ -10,14 +10,14 @@ pub mod results;
 mod stand;
 
 use crate::process;
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use expected::Expected;
 use judge::Figures;
 use results::Required;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use stand::Stand;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 

@@ -22,7 +22,7 @@ fn nobody_is_asked(question: &Question) -> Result<Value> {
 fn a_call_outlives_the_limit_of_its_clients_by_legs() -> Result<()> {
     // Nine waits of a little over four seconds, by clients that wait five.
     let stage = Stage::open(false, &patient("4400ms"))?;
-    stage.sandbox.rule(&json!({ "on": Class::Key.on(), "do": "delay", "delay_ms": 38_000, "times": 2 }))?;
+    stage.sandbox().rule(&json!({ "on": Class::Key.on(), "do": "delay", "delay_ms": 38_000, "times": 2 }))?;
     let limit = Duration::from_secs(5);
     let each = |kind: Kind| -> Result<()> {
         let mut worker = Worker::start(kind, stage.project.path())?;
@@ -46,7 +46,7 @@ fn a_call_outlives_the_limit_of_its_clients_by_legs() -> Result<()> {
 fn a_long_call_outlives_the_replicas_that_work_on_it() -> Result<()> {
     let stage = Stage::open(false, &patient("1s"))?;
     for (kind, name) in [(Kind::TypeScript, "killed_ts"), (Kind::Python, "killed_py")] {
-        stage.sandbox.rule(&json!({ "on": Class::Key.on(), "do": "delay", "delay_ms": 5000 }))?;
+        stage.sandbox().rule(&json!({ "on": Class::Key.on(), "do": "delay", "delay_ms": 5000 }))?;
         let mut worker = Worker::start(kind, stage.project.path())?;
         let (tool, arguments) = (Class::Key.tool(), Class::Key.arguments(name));
         let over = AtomicBool::new(false);

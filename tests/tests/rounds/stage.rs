@@ -21,7 +21,7 @@ pub const NOTE: &str = "as agreed on the telephone";
 pub struct Stage {
     pub cluster: Mutex<Cluster>,
     pub front: SocketAddr,
-    pub sandbox: Sandbox,
+    sandbox: Mutex<Sandbox>,
     pub project: Project,
     _home: Project,
 }
@@ -52,11 +52,15 @@ impl Stage {
             Cluster::start(&mut project, 3)?
         };
         let front = cluster.front;
-        Ok(Stage { cluster: Mutex::new(cluster), front, sandbox, project, _home: home })
+        Ok(Stage { cluster: Mutex::new(cluster), front, sandbox: Mutex::new(sandbox), project, _home: home })
     }
 
     pub fn cluster(&self) -> MutexGuard<'_, Cluster> {
         self.cluster.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn sandbox(&self) -> MutexGuard<'_, Sandbox> {
+        self.sandbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Does something while whatever replica ends is started again, as a supervisor does it.
@@ -144,7 +148,7 @@ impl Stage {
 
     /// One effect, in both books.
     pub fn once(&self, order: &str) -> Result<()> {
-        let counted = self.sandbox.count(Class::Key, order)?;
+        let counted = self.sandbox().count(Class::Key, order)?;
         ensure!(counted == (1, AMOUNT), "{order}: {counted:?}");
         Ok(())
     }

@@ -73,7 +73,7 @@ async fn until(client: &McpClient, id: &str, status: &str) -> Result<Value> {
 #[test]
 fn a_task_is_taken_over_and_told_by_every_replica() -> Result<()> {
     let stage = Stage::open(false, &patient("500ms"))?;
-    stage.sandbox.rule(&json!({ "on": Class::Key.on(), "do": "delay", "delay_ms": 3000 }))?;
+    stage.sandbox().rule(&json!({ "on": Class::Key.on(), "do": "delay", "delay_ms": 3000 }))?;
     let (tool, arguments) = (Class::Key.tool(), Class::Key.arguments("task"));
     stage.supervised(|| {
         wait(async {
@@ -144,7 +144,7 @@ fn a_task_asks_twice_and_can_be_cancelled_while_it_asks() -> Result<()> {
         })
     })?;
     stage.once("asks")?;
-    let counted = stage.sandbox.count(Class::Key, "cancelled")?;
+    let counted = stage.sandbox().count(Class::Key, "cancelled")?;
     ensure!(counted == (0, 0), "a cancelled task had an effect: {counted:?}");
     Ok(())
 }

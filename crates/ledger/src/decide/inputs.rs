@@ -65,17 +65,25 @@ fn question(op: &Operation, about: &str) -> String {
     }
 }
 
-/// Whether these may be asked now, whatever was asked before.
-fn askable(op: &Operation, asks: &[Ask]) -> Result<(), Refusal> {
+/// Whether these may be asked after so many others.
+fn askable(before: usize, asks: &[Ask]) -> Result<(), Refusal> {
     for (n, a) in asks.iter().enumerate() {
         if !a.is_bounded() || asks[..n].iter().any(|o| o.key == a.key) {
             return Err(Refusal::BadAsk);
         }
     }
-    if op.inputs.len() + asks.len() > MAX_INPUTS {
+    if before + asks.len() > MAX_INPUTS {
         return Err(Refusal::TooManyInputs);
     }
     Ok(())
+}
+
+/// Whether an operation may begin with these questions: each within its bounds and under a key of its own, and not too many.
+///
+/// # Errors
+/// [`Refusal::BadAsk`], [`Refusal::TooManyInputs`].
+pub fn may_begin_with(asks: &[Ask]) -> Result<(), Refusal> {
+    askable(0, asks)
 }
 
 pub(super) fn require(
@@ -100,7 +108,7 @@ pub(super) fn require(
         }
     }
     asks.retain(|a| op.input(&a.key).is_none());
-    askable(op, &asks)?;
+    askable(op.inputs.len(), &asks)?;
     if given == 0 {
         return Err(Refusal::BadAsk);
     }
@@ -160,7 +168,8 @@ pub(super) fn answer(
         }
         return Ok(());
     }
-    claim(next, new.epoch, new.by_call, now);
+    // Whoever answered, it is called for here: a caller that is gone elsewhere must not abandon it under this attempt.
+    claim(next, new.epoch, true, now);
     // What a person takes to answer is no try of ours.
     next.counted_from += 1;
     next.execution = Execution::Running;

@@ -11,6 +11,7 @@ mod settle;
 pub(crate) use end::DENIED;
 use end::{end, never_sent};
 pub use event::{Event, Fence, Finding, Opening, Outcome, Refusal, Verdict};
+pub use inputs::may_begin_with;
 
 use crate::Strategy;
 use crate::effect::{Effect, EffectState, Intent};
@@ -34,7 +35,7 @@ pub struct Transition {
 }
 
 /// The record of a new operation: running its first attempt, its one effect intended where it has one. With questions
-/// nothing of it runs yet.
+/// nothing of it runs yet; they have to be some that [`may_begin_with`] has nothing against.
 #[must_use]
 pub fn open(o: Opening, now: Time) -> Transition {
     let mut blobs = Vec::new();

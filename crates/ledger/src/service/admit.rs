@@ -114,6 +114,13 @@ impl Ledger {
                 "Call again after an operator has looked through its open operations and released it.",
             )));
         }
+        if let Err(refusal) = decide::may_begin_with(&creation.asks) {
+            return Err(Box::new(CallError::plain(
+                Kind::BadArguments,
+                format!("What this call would ask can't be asked, so nothing ran: {refusal}."),
+                "Call with other arguments; if that does not help, the tool has to ask otherwise.",
+            )));
+        }
         let now = self.store.now();
         let id = OperationId::new(now, self.env.random_u128());
         let mut opening = Opening {

@@ -123,21 +123,23 @@ impl Ledger {
     /// # Errors
     /// [`OperateError`]: it does not wait for a yes (any more).
     pub async fn approve(self: &Arc<Self>, id: OperationId, by: &str) -> Result<Operation, OperateError> {
-        let op = self.find(id).await?;
-        let approvals = |open: bool| {
-            let of = op.inputs.iter().filter(|i| i.kind == InputKind::Approval);
-            of.filter(|i| i.answer.is_none() == open).map(|i| i.key.clone()).collect::<Vec<_>>()
-        };
-        let open = approvals(true);
-        if open.is_empty() || !op.waits_for_input() {
-            let said = open.is_empty() && !approvals(false).is_empty();
-            return if said { Ok(op) } else { Err(refused(&op, Refusal::State)) };
-        }
-        let answers: Vec<_> = open.into_iter().map(|key| (key, GRANTED.to_vec())).collect();
-        match self.answer(id, by, &answers).await {
-            // Somebody else said yes, in other words.
-            Err(OperateError::Refused { refusal: Refusal::AnswerConflict, .. }) => self.find(id).await,
-            other => other,
+        loop {
+            let op = self.find(id).await?;
+            let approvals = |open: bool| {
+                let of = op.inputs.iter().filter(|i| i.kind == InputKind::Approval);
+                of.filter(|i| i.answer.is_none() == open).map(|i| i.key.clone()).collect::<Vec<_>>()
+            };
+            let open = approvals(true);
+            if open.is_empty() || !op.waits_for_input() {
+                let said = open.is_empty() && !approvals(false).is_empty();
+                return if said { Ok(op) } else { Err(refused(&op, Refusal::State)) };
+            }
+            let answers: Vec<_> = open.into_iter().map(|key| (key, GRANTED.to_vec())).collect();
+            match self.answer(id, by, &answers).await {
+                // Somebody else said yes to one of them, in other words: what is still open is asked for again.
+                Err(OperateError::Refused { refusal: Refusal::AnswerConflict, .. }) => {}
+                other => return other,
+            }
         }
     }
 

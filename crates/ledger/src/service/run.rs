@@ -104,7 +104,14 @@ impl Ledger {
             )) => {}
             Err(RunError::Stopped(Stopped::Store(e))) => {
                 tracing::warn!(error = %e, "an attempt ended because the ledger could not be used");
-                self.give_up(&attempt, "the ledger could not be used".into()).await;
+                let why = "the ledger could not be used";
+                let op = attempt.operation();
+                if op.task.is_some() && op.execution == Execution::Running && at_cap(&op) == AtCap::Fail {
+                    // Nobody would call again: what is handed out goes on by itself, up to the cap.
+                    self.end(&attempt, Event::Rest { fence: attempt.fence, until: self.rest_until(&op) }).await;
+                } else {
+                    self.give_up(&attempt, why.into()).await;
+                }
             }
             Err(RunError::Stopped(Stopped::NeverSent(why)) | RunError::Tool(why)) => {
                 self.give_up(&attempt, why).await
@@ -131,6 +138,12 @@ impl Ledger {
             (AtCap::Fail, _) => Event::Fail { fence, reason: why },
             (AtCap::Doubt, _) => rest(),
         };
+        self.end(attempt, event).await;
+    }
+
+    /// Records how an attempt ended.
+    async fn end(&self, attempt: &Attempt, event: Event) {
+        let op = attempt.operation();
         match attempt.write_at_last(event).await {
             Ok(_) => {}
             Err(ApplyError::Store(e)) => {

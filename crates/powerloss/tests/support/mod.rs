@@ -52,6 +52,8 @@ pub fn config(dir: &Path) -> Config {
     Config {
         ballast: 0,
         min_free: 0,
+        // So few that the log is copied beside the commits again and again.
+        log_pages: 24,
         clock_margin: Millis::secs(3600),
         ..Config::new(dir.join("ledger.db"), "test")
     }
