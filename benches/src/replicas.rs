@@ -21,8 +21,7 @@ use temp_postgres::{Options, TempPostgres};
 /// The variable that the configuration takes the database's address from.
 const LEDGER: &str = "COUNTERFOIL_LEDGER";
 /// The variable that sets the master key, and the key.
-const MASTER: [&str; 2] =
-    ["COUNTERFOIL__SEAL__MASTER", "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="];
+const MASTER: [&str; 2] = ["COUNTERFOIL__SEAL__MASTER", "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="];
 const CALLERS: [usize; 3] = [1, 16, 64];
 /// The lease of the figure about takeover; all others are taken with the default.
 const SHORT_LEASE: &str = "1s";

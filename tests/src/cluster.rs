@@ -59,9 +59,8 @@ pub struct Cluster {
 /// What the system says.
 pub fn configure(project: &Project) -> Result<()> {
     project.edit(|text| {
-        let url = format!(
-            "[seal]\nmaster = \"${{env:{MASTER}}}\"\n\n[ledger]\nurl = \"${{env:{LEDGER}}}\"\n"
-        );
+        let url =
+            format!("[seal]\nmaster = \"${{env:{MASTER}}}\"\n\n[ledger]\nurl = \"${{env:{LEDGER}}}\"\n");
         let lease = format!("lease = \"{}ms\"\n", LEASE.as_millis());
         let delay =
             format!("[server]\nshutdown_delay = \"{SHUTDOWN_DELAY}\"\nlegacy_sessions = \"always\"\n");

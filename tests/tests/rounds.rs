@@ -1,8 +1,10 @@
-//! State that travels, with the clients that carry it: questions, long calls and tasks of official clients and of the
+//! State that travels, with the clients that carry it: questions, approvals, long calls and tasks of official clients and of the
 //! project's own, at replicas behind nginx of which one or the other is killed meanwhile. Effects are counted at the
 //! provider, in two books.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
+#[path = "rounds/approvals.rs"]
+mod approvals;
 #[path = "rounds/kills.rs"]
 mod kills;
 #[path = "rounds/legs.rs"]
@@ -63,4 +65,3 @@ fn two_rounds_are_one_effect_with_every_official_client() -> Result<()> {
     ensure!(!stage.cluster().lost_one(), "a replica ended");
     Ok(())
 }
-

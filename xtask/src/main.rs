@@ -278,9 +278,8 @@ fn test(quick: bool, only: Option<String>) -> Result<bool> {
     });
     steps.run("conformance, direct", |s| counted(s, "conformance", &["--direct"]));
     steps.run("conformance, through nginx", |s| counted(s, "conformance", &["--proxy"]));
-    steps.run("conformance, three replicas behind nginx", |s| {
-        counted(s, "conformance", &["--replicas", "3"])
-    });
+    steps
+        .run("conformance, three replicas behind nginx", |s| counted(s, "conformance", &["--replicas", "3"]));
     steps.run("documents", |s| docs::check(s, &root(), &program("counterfoil")));
     steps.run("deployment files", deploy::check);
     steps.run("messages fit the schemas", |s| {

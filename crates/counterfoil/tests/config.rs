@@ -123,12 +123,16 @@ fn a_whole_file_is_taken_as_it_is_written() {
     assert_eq!(t.key_from.as_ref().unwrap().value, ["order_id", "line"]);
     assert_eq!(t.timeout.as_ref().unwrap().value, Millis(10_000));
     let d = &c.defaults;
-    assert_eq!((d.leg.as_ref().unwrap().value, t.leg.as_ref().unwrap().value), (Millis(60_000), Millis(1000)));
+    assert_eq!(
+        (d.leg.as_ref().unwrap().value, t.leg.as_ref().unwrap().value),
+        (Millis(60_000), Millis(1000))
+    );
     let modes = [&d.mode, &t.mode, &c.tools[1].mode].map(|m| m.as_ref().unwrap().value);
     assert_eq!(modes, [Mode::Task, Mode::Inline, Mode::Auto]);
     let limit = |text: &str| Decimal::parse(text).unwrap();
     let over = Approval::Over(vec![("amount".into(), limit("10000")), ("a b".into(), limit("-0.5"))]);
-    let approvals = [&d.approval, &t.approval, &c.tools[1].approval].map(|a| a.as_ref().unwrap().value.clone());
+    let approvals =
+        [&d.approval, &t.approval, &c.tools[1].approval].map(|a| a.as_ref().unwrap().value.clone());
     assert_eq!(approvals, [Approval::Always, over, Approval::Never]);
     assert_eq!(c.tools[1].unkeyed.as_ref().unwrap().value, Unkeyed::Reserve);
     assert!(c.sandbox.is_none());
@@ -434,12 +438,7 @@ const BAD: &[(&str, &str, &str, bool)] = &[
         true,
     ),
     ("[tools.\"a.b\"]\napproval = { over = { amount = nan } }\n", "2:32", "nan is no limit", true),
-    (
-        "[tools.\"a.b\"]\napproval = { above = { amount = 5 } }\n",
-        "2:14",
-        "unknown key \"above\"",
-        true,
-    ),
+    ("[tools.\"a.b\"]\napproval = { above = { amount = 5 } }\n", "2:14", "unknown key \"above\"", true),
 ];
 
 #[test]

@@ -226,7 +226,8 @@ fn replicas_have_one_key_ring_or_do_not_start() {
     // None at all is refused before anything is made.
     let text = std::fs::read_to_string(stage.dir.path().join("counterfoil.toml")).unwrap();
     stage.dir.write("none.toml", &text.replace("[seal]\nmaster = \"${file:master}\"\n", ""));
-    let none = stage.dir.run(&["serve", "--config", "none.toml", "--listen", "127.0.0.1:0", "--data", "other"]);
+    let none =
+        stage.dir.run(&["serve", "--config", "none.toml", "--listen", "127.0.0.1:0", "--data", "other"]);
     assert!(none.expect(2).stderr.contains("[seal] master"));
     let none = stage.run(&["keys", "list", "--config", "none.toml"]).expect(2);
     assert!(none.stderr.contains("[seal] master") || none.stderr.contains("no ledger"), "{none:?}");
@@ -234,11 +235,17 @@ fn replicas_have_one_key_ring_or_do_not_start() {
     let a = stage.serve("a");
     let listed = stage.run(&["keys", "list", "--json"]).expect(0).json();
     let master = listed["master"].as_str().unwrap().to_owned();
-    assert_eq!((listed["serverName"].as_str(), listed["masters"][0].as_str()), (Some("shop"), Some(&*master)));
+    assert_eq!(
+        (listed["serverName"].as_str(), listed["masters"][0].as_str()),
+        (Some("shop"), Some(&*master))
+    );
     assert_eq!(listed["keys"].as_array().unwrap().len(), 1);
     let other = "/".repeat(42) + "8=";
     let refused = start("COUNTERFOIL__SEAL__MASTER", &other);
-    assert!(refused.stderr.contains(&master) && refused.stderr.contains("Nothing was changed"), "{refused:?}");
+    assert!(
+        refused.stderr.contains(&master) && refused.stderr.contains("Nothing was changed"),
+        "{refused:?}"
+    );
     assert!(!refused.stderr.contains(&MASTER[..43]) && !refused.stderr.contains(&other[..43]), "{refused:?}");
     let renamed = start("COUNTERFOIL__SERVER__NAME", "store");
     assert!(renamed.stderr.contains("\"shop\"") && renamed.stderr.contains("\"store\""), "{renamed:?}");
@@ -256,7 +263,10 @@ fn replicas_have_one_key_ring_or_do_not_start() {
         v["keys"].as_array().unwrap().iter().map(|k| k["stage"].as_str().unwrap().to_owned()).collect()
     };
     assert_eq!(stages(&turned), ["active", "standby"]);
-    assert_eq!(stages(&stage.dir.run(&["keys", "list", "--json", "--data", "a"]).expect(0).json()), stages(&turned));
+    assert_eq!(
+        stages(&stage.dir.run(&["keys", "list", "--json", "--data", "a"]).expect(0).json()),
+        stages(&turned)
+    );
     let again = stage.run(&["keys", "rotate"]).expect(1);
     assert!(again.stderr.contains("on its way already"), "{again:?}");
     assert!(stage.run(&["doctor"]).stdout.contains("1 standby"));

@@ -164,7 +164,8 @@ mod tests {
         for (a, b) in [("0", "-0.0"), ("10", "1e1"), ("100", "1.00E+2"), ("0.5", "5e-1"), ("0e9", "0")] {
             assert_eq!(number(a), number(b), "{a} {b}");
         }
-        for none in ["", "-", "ten", "1.", ".5", "0x10", "1e", "1e99999999999", "\"5\"", "null", "inf", "1_0"] {
+        for none in ["", "-", "ten", "1.", ".5", "0x10", "1e", "1e99999999999", "\"5\"", "null", "inf", "1_0"]
+        {
             assert!(Decimal::parse(none).is_none(), "{none}");
         }
     }
@@ -172,9 +173,8 @@ mod tests {
     #[test]
     fn what_can_not_be_compared_waits() {
         let over = Approval::Over(vec![("amount".into(), number("10000")), ("tip".into(), number("0"))]);
-        let waits = |text: &str| {
-            over.is_needed(&RawObject::parse(text.to_owned(), &Limits::default()).unwrap())
-        };
+        let waits =
+            |text: &str| over.is_needed(&RawObject::parse(text.to_owned(), &Limits::default()).unwrap());
         for open in [
             r#"{"amount":1,"tip":0}"#,
             r#"{"amount":10000,"tip":0.0}"#,

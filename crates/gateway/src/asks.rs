@@ -155,10 +155,7 @@ impl<'a> Reading<'a> {
     }
 
     /// The answers of this round and of those before; and the latter alone.
-    async fn brought(
-        &mut self,
-        now: Given,
-    ) -> Result<(Vec<(String, Raw)>, BTreeMap<String, Raw>), RpcError> {
+    async fn brought(&mut self, now: Given) -> Result<(Vec<(String, Raw)>, BTreeMap<String, Raw>), RpcError> {
         let mut all = Vec::new();
         if let Some(token) = &now.state {
             let fingerprint = self.of.fingerprint();

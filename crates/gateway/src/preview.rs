@@ -105,8 +105,7 @@ fn pair(text: &str) -> (String, String) {
 /// Fields of fields by their paths, each value as it is written.
 fn flatten(path: &str, object: &RawObject, depth: usize, out: &mut Vec<(String, String)>) {
     for (name, value) in object.iter() {
-        let path =
-            if path.is_empty() { printable(&name) } else { format!("{path}.{}", printable(&name)) };
+        let path = if path.is_empty() { printable(&name) } else { format!("{path}.{}", printable(&name)) };
         match value.object().filter(|inner| depth < MAX_DEPTH && !inner.is_empty()) {
             Some(inner) => flatten(&path, &inner, depth + 1, out),
             None => out.push((path, shown(&value))),
@@ -236,8 +235,7 @@ mod tests {
         let form = intent(&json!({
             "method": "POST", "url": ["http://h/v1/r"], "headers": [], "body": ["note=a%0Ab+c&metadata[k]=", "&amount=5"],
         }));
-        let expected =
-            ["POST http://h/v1/r", "amount: 5", "note: a\\u{a}b c", "metadata[k]: {key}"];
+        let expected = ["POST http://h/v1/r", "amount: 5", "note: a\\u{a}b c", "metadata[k]: {key}"];
         assert_eq!(lines(&message(Some(&form), "{}", &Approval::Always)), expected);
         let native = message(None, r#"{"why":"x","amount":7}"#, &Approval::Always);
         assert_eq!(lines(&native), ["The tool a.tool", "amount: 7", "why: \"x\""]);
@@ -267,6 +265,10 @@ mod tests {
         assert!(one.ends_with("… (1002 characters in all)"), "{one}");
         let wide: Vec<String> = (0..60).map(|i| format!("\"f{i}\":\"{}\"", "é".repeat(290))).collect();
         let told = message(None, &format!("{{{}}}", wide.join(",")), &Approval::Always);
-        assert!(told.len() < mcp::input::MAX_MESSAGE && told.contains("more that are not shown"), "{}", told.len());
+        assert!(
+            told.len() < mcp::input::MAX_MESSAGE && told.contains("more that are not shown"),
+            "{}",
+            told.len()
+        );
     }
 }

@@ -168,6 +168,10 @@ pub(crate) async fn answers(
         let request = question(key, &asked.unwrap_or_default()).map_err(Unfit::Store)?;
         let answer = Answer::read(&request, response).map_err(|why| unfit(key, &why))?;
         let input = &op.inputs[i];
+        // A yes after a yes is the same, whoever said that and in which words.
+        if input.kind == InputKind::Approval && input.answer.is_some() && approves(&answer) {
+            continue;
+        }
         if input.kind == InputKind::Approval && input.answer.is_none() && !approves(&answer) {
             // Put away without a word is neither yes nor no: it is asked again.
             if answer == Answer::Cancelled {

@@ -454,8 +454,9 @@ impl Gateway {
             name::RESOURCES_READ if catalog.has_resources() => None,
             name::PROMPTS_GET if catalog.has_prompts() => None,
             name::COMPLETE if catalog.has_completions() => None,
-            method::LISTEN | method::TASKS_GET | method::TASKS_UPDATE | method::TASKS_CANCEL if !legacy => None,
-            method::TASKS_GET | method::TASKS_UPDATE | method::TASKS_CANCEL if !legacy => None,
+            method::LISTEN | method::TASKS_GET | method::TASKS_UPDATE | method::TASKS_CANCEL if !legacy => {
+                None
+            }
             name::SET_LEVEL if legacy => None,
             name::SUBSCRIBE | name::UNSUBSCRIBE if legacy && served.subscribes(exchange.caller.transport) => {
                 None

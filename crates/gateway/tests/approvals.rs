@@ -73,11 +73,13 @@ async fn a_no_is_final() {
     for no in nos {
         let (p, tool) = worlds(Approval::Always).await;
         let first = ann(&p.a, asked(), None, call("works", arguments(), None, None)).await;
-        let told = ann(&p.b, asked(), None, call("works", arguments(), Some(&state(&first)), answer(no))).await;
+        let told =
+            ann(&p.b, asked(), None, call("works", arguments(), Some(&state(&first)), answer(no))).await;
         assert_eq!(kind(&told), "denied", "{no}");
         p.becomes(&operation_of(&first), "cancelled").await;
         // A yes after a no comes too late.
-        let late = ann(&p.a, asked(), None, call("works", arguments(), Some(&state(&first)), answer(YES))).await;
+        let late =
+            ann(&p.a, asked(), None, call("works", arguments(), Some(&state(&first)), answer(YES))).await;
         assert_eq!(kind(&late), "denied");
         let path = format!("/v1/ops/{}/approve", operation_of(&first));
         assert_eq!(p.a.operator_post(&path, &json!({ "by": "eve" })).await["error"]["code"], "refused");
@@ -92,7 +94,7 @@ async fn a_client_that_can_not_be_asked_is_told_and_an_operator_says_yes() {
     assert_eq!(kind(&told), "approval_required");
     let error = &result(&told)["_meta"]["dev.counterfoil/error"];
     let id = error["operationId"].as_str().unwrap().to_owned();
-    assert_eq!(error["retryKey"], "k");
+    assert_eq!(error["retryKey"], id.as_str());
     assert!(error["advice"].as_str().unwrap().contains("ops approve"), "{error}");
     // Again it is the same one, and still nothing is done.
     let again = ann(&p.b, json!({}), Some("k"), call("works", arguments(), None, None)).await;

@@ -478,7 +478,11 @@ async fn only_a_person_can_tell() {
     assert!(said(&yes).contains("happened"), "the receipt is the person's word: {}", said(&yes));
     assert_eq!(tool.sent(), 1, "nothing is sent again");
     let op = p.operation(&operation_of(&yes)).await;
-    assert!(op.decisions.iter().any(|d| d.by.contains("ann") && d.what == "it happened"), "{:?}", op.decisions);
+    assert!(
+        op.decisions.iter().any(|d| d.by.contains("ann") && d.what == "it happened"),
+        "{:?}",
+        op.decisions
+    );
     // The other word comes too late.
     let late = ann(&p.a, call("works", arguments(1), Some(&state(&first)), says(&key, "no"))).await;
     assert_eq!(result(&late)["content"], result(&yes)["content"]);

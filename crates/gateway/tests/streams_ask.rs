@@ -52,7 +52,12 @@ impl ReadTool for Curious {
 
 #[async_trait]
 impl Resource for Curious {
-    async fn read(&self, context: Context, uri: &str, _: BTreeMap<String, String>) -> Result<Vec<Contents>, Failure> {
+    async fn read(
+        &self,
+        context: Context,
+        uri: &str,
+        _: BTreeMap<String, String>,
+    ) -> Result<Vec<Contents>, Failure> {
         let text = self.heard(&context, true).await.map_err(|e| Failure::Failed(e.to_string()))?;
         Ok(vec![Contents { uri: uri.into(), mime_type: None, data: Data::Text(text) }])
     }
@@ -122,11 +127,13 @@ async fn a_reader_asks_in_rounds() {
     let first = read(&p.a, "curious", json!({}), None, None).await;
     assert_eq!(questions(&first), ["n", "who"]);
     // One of two: the other is asked again.
-    let told = json!({ "who": accept(json!({ "who": "me", "more": 1 })), "never": accept(json!({ "x": "y" })) });
+    let told =
+        json!({ "who": accept(json!({ "who": "me", "more": 1 })), "never": accept(json!({ "x": "y" })) });
     let second = read(&p.b, "curious", json!({}), Some(&state(&first)), Some(told)).await;
     assert_eq!(questions(&second), ["n"]);
     // Every digit counts, through all rounds. What was answered stays.
-    let text = r#"{"n":{"action":"accept","content":{"n":12345678901234567890123.10}},"who":{"action":"decline"}}"#;
+    let text =
+        r#"{"n":{"action":"accept","content":{"n":12345678901234567890123.10}},"who":{"action":"decline"}}"#;
     let told: Box<serde_json::value::RawValue> = serde_json::from_str(text).unwrap();
     let params = json!({ "name": "curious", "arguments": {}, "requestState": state(&second) });
     let mut body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": modern_params(params, asked()) }).to_string();
@@ -333,7 +340,10 @@ async fn a_legacy_client_is_asked_on_its_stream_and_answers_elsewhere() {
     assert_eq!(l.answer(&p.b, who, json!({ "who": "you" })).await, 202);
     assert_eq!(l.answer(&p.b, n, json!({ "n1": 7 })).await, 202);
     let done = response(&mut s).await;
-    assert!(text(&done).contains("me") && text(&done).contains('7') && text(&done).ends_with("done"), "{done}");
+    assert!(
+        text(&done).contains("me") && text(&done).contains('7') && text(&done).ends_with("done"),
+        "{done}"
+    );
     assert_eq!(tool.sent(), 1);
     // Long after, it changes nothing.
     assert_eq!(l.answer(&p.a, n, json!({ "n1": 8 })).await, 202);

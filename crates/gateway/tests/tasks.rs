@@ -214,7 +214,10 @@ async fn a_task_asks_and_is_answered_in_parts() {
     // A client that can't be asked is not told what it could not answer.
     let meta = json!({ META_CAPABILITIES: { "extensions": { "io.modelcontextprotocol/tasks": {} } } });
     let mute = as_one(&p.a, "ann", meta, "tasks/get", json!({ "taskId": id })).await;
-    assert_eq!((result(&mute)["status"].as_str(), result(&mute).get("inputRequests")), (Some("working"), None));
+    assert_eq!(
+        (result(&mute)["status"].as_str(), result(&mute).get("inputRequests")),
+        (Some("working"), None)
+    );
 
     let update = async |w: &World, responses: Value| {
         ann(w, "tasks/update", json!({ "taskId": id, "inputResponses": responses })).await
@@ -227,7 +230,10 @@ async fn a_task_asks_and_is_answered_in_parts() {
     let ack = update(&p.b, json!({ "who": who("me"), "never": who("x") })).await;
     let mut members: Vec<&String> = result(&ack).as_object().unwrap().keys().collect();
     members.retain(|m| *m != "_meta");
-    assert_eq!((members, result(&ack)["resultType"].as_str()), (vec![&"resultType".to_owned()], Some("complete")));
+    assert_eq!(
+        (members, result(&ack)["resultType"].as_str()),
+        (vec![&"resultType".to_owned()], Some("complete"))
+    );
     assert_eq!(keys(&get(&p.a, &id).await), ["n1"]);
     // What was answered before counts no more, whatever is said of it; the rest of it does.
     let rest = json!({ "who": who("you"), "n1": accept(json!({ "n1": 7 })) });
@@ -360,7 +366,8 @@ async fn changes_of_tasks_are_told() {
     let params = json!({ "notifications": { "taskIds": [mine, foreign, "task_x", mine] } });
     let listen = |meta: Value, params: Value| {
         let params = modern_params(params, meta);
-        json!({ "jsonrpc": "2.0", "id": "s-1", "method": "subscriptions/listen", "params": params }).to_string()
+        json!({ "jsonrpc": "2.0", "id": "s-1", "method": "subscriptions/listen", "params": params })
+            .to_string()
     };
     let auth = bearer("ann");
     let headers = [
@@ -381,7 +388,10 @@ async fn changes_of_tasks_are_told() {
     let mut told = async |status: &str| {
         let news = stream.within(Duration::from_secs(8)).await.expect("news");
         assert_eq!(news["method"], "notifications/tasks", "{news}");
-        assert_eq!((news["params"]["taskId"].as_str(), news["params"]["status"].as_str()), (Some(&*mine), Some(status)));
+        assert_eq!(
+            (news["params"]["taskId"].as_str(), news["params"]["status"].as_str()),
+            (Some(&*mine), Some(status))
+        );
         assert_eq!(news["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"], "s-1");
         let mut params = news["params"].clone();
         params.as_object_mut().unwrap().remove("_meta");

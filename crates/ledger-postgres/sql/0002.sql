@@ -1,8 +1,13 @@
 -- Which schema a boot's program knows; programs that don't say so know the first.
 ALTER TABLE replica ADD COLUMN knows integer NOT NULL DEFAULT 1;
 
--- As due_1, without what is running.
-CREATE FUNCTION due_at_rest_1(p_epoch bigint, p_now bigint, p_limit bigint, p_hold bigint)
+-- Whether a program that knows the forms up to `p_form` acts on this record. Few have a form.
+CREATE FUNCTION acts_on_1(p_record text, p_form bigint) RETURNS boolean LANGUAGE sql IMMUTABLE AS
+$$ SELECT p_record NOT LIKE '%"form":%' OR coalesce(substring(p_record FROM '"form": ?([0-9]+)')::numeric, 0) <= p_form $$;
+
+-- As due_1, without what this program doesn't act on: that is left to those that do, and takes no place. At rest: without
+-- what is running.
+CREATE FUNCTION due_2(p_epoch bigint, p_now bigint, p_limit bigint, p_hold bigint, p_form bigint, p_at_rest boolean)
 RETURNS TABLE (o_id uuid, o_version bigint, o_record text) LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
   clock bigint := ledger_clock();
@@ -14,7 +19,7 @@ BEGIN
   IF p_hold > 0 THEN
     WITH mine AS (
       SELECT a.at, a.op_id FROM attention a JOIN op o ON o.id = a.op_id
-      WHERE a.at <= p_now AND o.low = a.at AND o.code / 8 <> 2
+      WHERE a.at <= p_now AND o.low = a.at AND NOT (p_at_rest AND o.code / 8 = 2) AND acts_on_1(o.record, p_form)
         AND (a.holder IS NULL OR a.holder = p_epoch OR a.held_until < clock
           OR NOT EXISTS (SELECT 1 FROM replica r WHERE r.epoch = a.holder AND r.ended_at IS NULL))
       ORDER BY a.at, a.op_id LIMIT p_limit FOR UPDATE OF a SKIP LOCKED
@@ -23,10 +28,11 @@ BEGIN
       RETURNING a.op_id
     ) SELECT array_agg(op_id) INTO held FROM kept;
     RETURN QUERY SELECT o.id, o.version, o.record FROM unnest(held) AS h (id) JOIN op o ON o.id = h.id
-      WHERE o.attention <= p_now AND o.code / 8 <> 2 ORDER BY o.attention, o.id;
+      WHERE o.attention <= p_now AND NOT (p_at_rest AND o.code / 8 = 2) ORDER BY o.attention, o.id;
   ELSE
     RETURN QUERY SELECT o.id, o.version, o.record FROM attention a JOIN op o ON o.id = a.op_id
-      WHERE a.at <= p_now AND o.low = a.at AND o.attention <= p_now AND o.code / 8 <> 2 ORDER BY a.at, a.op_id LIMIT p_limit;
+      WHERE a.at <= p_now AND o.low = a.at AND o.attention <= p_now AND NOT (p_at_rest AND o.code / 8 = 2)
+        AND acts_on_1(o.record, p_form) ORDER BY a.at, a.op_id LIMIT p_limit;
   END IF;
 END $$;
 

@@ -9,7 +9,7 @@ use crate::{handles, schema, sessions};
 use async_trait::async_trait;
 use ledger::gaps::Gaps;
 use ledger::handle::Handle;
-use ledger::operation::Operation;
+use ledger::operation::{FORM, Operation};
 use ledger::store::{
     ApiKey, BlobKind, Committed, Counts, Found, Identity, Query, Session, SessionChange, Shelved, Store,
     StoreError, StoreStats, Tombstone, Write,
@@ -30,7 +30,8 @@ impl PgStore {
         let spread = self.shared.env.jitter(Millis(HOLD / 2)).0;
         let hold = if self.shared.replica.has_company() { HOLD / 2 + spread } else { 0 };
         let epoch = self.shared.epoch().0.cast_signed();
-        let rows = self.shared.again(statement, &[&epoch, &now.0, &count(limit), &hold]).await?;
+        let form = i64::from(FORM);
+        let rows = self.shared.again(statement, &[&epoch, &now.0, &count(limit), &hold, &form]).await?;
         let due: Vec<Operation> = rows.iter().filter_map(|r| self.shared.readers.sound(r)).collect();
         // Whose work came here because it is gone must be known to be gone.
         if due.iter().any(|op| op.owner != self.shared.epoch() && self.is_live(op.owner)) {

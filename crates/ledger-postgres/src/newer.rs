@@ -34,7 +34,7 @@ pub(crate) fn step() -> Option<&'static Migration> {
 
 /// New columns where every statement of the version before writes and reads, and a table of its own.
 const ADDS: Migration = Migration {
-    compatible_from: 1,
+    compatible_from: 2,
     sql: "ALTER TABLE op ADD COLUMN newer text NOT NULL DEFAULT 'unset';
           ALTER TABLE op_key ADD COLUMN newer text;
           ALTER TABLE slot ADD COLUMN newer text;

@@ -101,7 +101,12 @@ impl Queue {
         if q.stopped || q.jobs.len() - q.urgent >= LAZY {
             return false;
         }
-        q.jobs.push_back(Job { work: Work::Write(Box::new(change)), answer: None, _permit: None, after: None });
+        q.jobs.push_back(Job {
+            work: Work::Write(Box::new(change)),
+            answer: None,
+            _permit: None,
+            after: None,
+        });
         if q.lazy_since.is_none() {
             q.lazy_since = Some(Instant::now());
             drop(q);

@@ -30,9 +30,10 @@ const MIGRATIONS: [Migration; 4] = [
             include_str!("../sql/tend.sql")
         ),
     },
-    Migration { compatible_from: 1, sql: include_str!("../sql/0002.sql") },
-    Migration { compatible_from: 1, sql: include_str!("../sql/0003.sql") },
-    Migration { compatible_from: 1, sql: include_str!("../sql/0004.sql") },
+    // Programs of the first schema don't keep what they don't know of a record: a task would be lost.
+    Migration { compatible_from: 2, sql: include_str!("../sql/0002.sql") },
+    Migration { compatible_from: 2, sql: include_str!("../sql/0003.sql") },
+    Migration { compatible_from: 2, sql: include_str!("../sql/0004.sql") },
 ];
 
 /// How many there are.

@@ -34,7 +34,7 @@ pub(crate) const PULSE: [&str; replica::STATEMENTS + bus::SENDING.len()] = [
     bus::SENDING[2],
 ];
 pub(crate) const ASIDE: [&str; 7] = [
-    "SELECT o_id, o_version, o_record FROM due_1($1, $2, $3, $4)",
+    "SELECT o_id, o_version, o_record FROM due_2($1, $2, $3, $4, $5, false)",
     "SELECT next_attention_1()",
     "SELECT id, version, record, prune_after FROM op WHERE prune_after < $1 AND (prune_after, id) > ($2, $3) AND expires_at < $1
      ORDER BY prune_after, id LIMIT $4",
@@ -42,7 +42,7 @@ pub(crate) const ASIDE: [&str; 7] = [
     "SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
      WHERE n.nspname = current_schema() AND c.relkind = 'r'",
     "SELECT ARRAY(SELECT epoch FROM replica WHERE ended_at IS NULL), (SELECT max(epoch) FROM replica)",
-    "SELECT o_id, o_version, o_record FROM due_at_rest_1($1, $2, $3, $4)",
+    "SELECT o_id, o_version, o_record FROM due_2($1, $2, $3, $4, $5, true)",
 ];
 pub(crate) const DUE: usize = 0;
 pub(crate) const NEXT: usize = 1;

@@ -40,6 +40,12 @@ async fn a_ledger_of_the_first_schema_is_lifted_by_whoever_comes_first() {
         "CREATE TABLE migration (version integer PRIMARY KEY, at timestamptz NOT NULL DEFAULT now())",
     );
     sql(&config, FIRST);
+    // Its program would drop what newer ones write into records.
+    let Err(refused) = try_open(config.clone()).await else { panic!("it is lifted under a living replica") };
+    assert!(matches!(refused, OpenError::OlderAlive { needed: 2, .. }), "{refused}");
+    assert!(refused.to_string().contains("here:1 (0.0.1)"), "{refused}");
+    assert_eq!(sql(&config, "SELECT max(version) FROM migration"), "1", "nothing was changed");
+    sql(&config, "UPDATE replica SET lease_until = ledger_clock() - 1");
     let new: Vec<_> = (0..3).map(|_| tokio::spawn(try_open(config.clone()))).collect();
     let mut all = Vec::new();
     for one in new {
@@ -51,11 +57,13 @@ async fn a_ledger_of_the_first_schema_is_lifted_by_whoever_comes_first() {
     assert_eq!(all[1].counts().await.unwrap().execution.get("completed"), Some(&3));
     let known = all[0].stats().schema;
     let each = "SELECT string_agg(version || ' ' || compatible_from, ', ' ORDER BY version) FROM migration WHERE version > 1";
-    assert_eq!(sql(&config, each), (2..=known).map(|n| format!("{n} 1")).collect::<Vec<_>>().join(", "));
-    // Who says nothing of what it knows knows the first.
+    assert_eq!(sql(&config, each), (2..=known).map(|n| format!("{n} 2")).collect::<Vec<_>>().join(", "));
+    assert_eq!(
+        sql(&config, "SELECT knows || ' ' || (ended_at IS NOT NULL) FROM replica WHERE listen = 'here:1'"),
+        "1 true"
+    );
     let replicas = all[0].replicas().await.unwrap();
-    let knows = |listen: &str| replicas.iter().find(|r| r.listen == listen).map(|r| r.schema);
-    assert_eq!((knows("here:1"), knows("")), (Some(1), Some(known)));
+    assert_eq!(replicas.iter().find(|r| r.listen.is_empty()).map(|r| r.schema), Some(known));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -148,6 +156,19 @@ async fn what_a_newer_program_wrote_is_kept_or_left_alone() {
     }
     let far = now.plus(Millis(1 << 40));
     assert!(s.due(far, 10).await.unwrap().is_empty() && s.due_at_rest(far, 10).await.unwrap().is_empty());
+    // Beside another replica too it keeps nobody from what it leaves to newer ones; and that takes no place.
+    let other = try_open(config.clone()).await.unwrap();
+    let third = completed(&*other, 3, None, now.plus(Millis(1))).await;
+    let due: Vec<_> = other.due(far, 1).await.unwrap().iter().map(|op| op.id).collect();
+    assert_eq!(due, [third.id]);
+    let held =
+        format!("SELECT count(*) FROM attention WHERE holder IS NOT NULL AND op_id = {}", of(second.id));
+    assert_eq!(sql(&config, &held), "0");
+    sql(
+        &config,
+        &format!("DELETE FROM attention WHERE op_id = {0}; DELETE FROM op WHERE id = {0}", of(third.id)),
+    );
+    drop(other);
     assert_eq!(s.prune(far, Millis(0), 10).await.unwrap(), 1, "only what it knows");
     assert_eq!(text(second.id), before, "what it doesn't know it doesn't touch");
     // A field below the top that nobody announced is not read over.

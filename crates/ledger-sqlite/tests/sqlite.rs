@@ -647,3 +647,33 @@ async fn a_restored_ledger_opens_nothing_until_it_is_released() {
     // A whole directory that was put back can't be told; the operator says so.
     assert!(open(true).is_held());
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn the_log_is_copied_beside_the_commits_and_begins_anew() {
+    let dir = TempDir::new().unwrap();
+    let s = open(Config { log_pages: 32, ..config(dir.path()) }).unwrap();
+    let log = dir.path().join("data/ledger.db-wal");
+    let (mut written, mut largest) = (0, 0);
+    for round in 0..40_u32 {
+        let tasks = (0..8).map(|n| {
+            let s = s.clone();
+            tokio::spawn(async move { completed(&*s, 1 + round * 8 + n, None, T0).await })
+        });
+        for t in tasks.collect::<Vec<_>>() {
+            t.await.unwrap();
+        }
+        written += 8;
+        largest = largest.max(std::fs::metadata(&log).unwrap().len());
+    }
+    // Each of them dirties several pages, in each of several commits.
+    assert!(written == 320 && largest < 2 << 20, "the log grew to {largest} bytes");
+    assert!(std::fs::metadata(database(dir.path())).unwrap().len() > 320 * 1024, "nothing was copied");
+    for n in 1..=320_u64 {
+        assert_eq!(get(&*s, id(n)).await.execution.word(), "completed");
+    }
+    drop(s);
+    let s = open(config(dir.path())).unwrap();
+    for n in 1..=320_u64 {
+        assert_eq!(s.blob(id(n), BlobKind::Result).await.unwrap().unwrap(), b"result");
+    }
+}

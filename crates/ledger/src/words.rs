@@ -69,6 +69,12 @@ impl OperationId {
     pub fn new(now: Time, random: u128) -> Self {
         OperationId(ulid::Ulid::from_parts(u64::try_from(now.0).unwrap_or(0), random).0)
     }
+
+    /// The time that it was made from. (Whoever invents an id invents this, too.)
+    #[must_use]
+    pub fn made_at(self) -> Time {
+        Time(i64::try_from(ulid::Ulid(self.0).timestamp_ms()).unwrap_or(i64::MAX))
+    }
 }
 
 impl fmt::Display for OperationId {

@@ -141,6 +141,7 @@ fn events(op: &Operation) -> Vec<Event> {
         },
         close(op),
         Event::Fail { fence: f, reason: "x".into() },
+        Event::Interrupted { fence: f, reason: "x".into(), until: at(9) },
         Event::Doubt { fence: f, reason: "x".into() },
         Event::Ask { fence: f, question: "x".into() },
         Event::Rest { fence: f, until: at(9) },
@@ -193,7 +194,7 @@ fn row(e: &Event) -> [&'static str; 9] {
         Event::Close { .. } => {
             ["state", "completed", "unsettled", "state", "state", "state", "state", "state", "unsettled"]
         }
-        Event::Fail { .. } => {
+        Event::Fail { .. } | Event::Interrupted { .. } => {
             ["state", "failed", "may_have_effect", "state", "state", "state", "state", "state", "state"]
         }
         Event::Doubt { .. } => {
@@ -689,7 +690,7 @@ proptest! {
             let human = matches!(e, Event::Decide { .. });
             let fenced = match &e {
                 Event::Intend { fence, .. } | Event::Send { fence, .. } | Event::Receive { fence, .. } | Event::Looked { fence, .. }
-                | Event::Close { fence, .. } | Event::Fail { fence, .. } | Event::Doubt { fence, .. } | Event::Ask { fence, .. }
+                | Event::Close { fence, .. } | Event::Fail { fence, .. } | Event::Interrupted { fence, .. } | Event::Doubt { fence, .. } | Event::Ask { fence, .. }
                 | Event::Rest { fence, .. } | Event::Require { fence, .. } | Event::Local { fence, .. } => Some(*fence),
                 _ => None,
             };

@@ -12,6 +12,7 @@ use ledger_sqlite::planted::Planted;
 use ledger_sqlite::{OpenError, SqliteStore};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 use support::load::{User, id};
 use support::told::{Cell, Told, sound};
 use support::{Watched, block_on, config, open};
@@ -80,7 +81,16 @@ fn run(plan: Plan) -> Result<Came, String> {
 async fn used(store: &SqliteStore, w: &Watched, told: &Told, plan: Plan) -> Result<Came, String> {
     let user = User { store, told };
     let mut refused = user.everything(0, &w.recorder).await;
-    let stopped = unavailable(&store.counts().await);
+    let full = matches!(plan.how, Failure::Full | Failure::FullHalf);
+    let mut stopped = unavailable(&store.counts().await);
+    // What fails while the log is copied beside the writer is noticed soon, if nothing is written meanwhile.
+    for _ in 0..100 {
+        if stopped || full || w.recorder.failed() == 0 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        stopped = unavailable(&store.counts().await);
+    }
     if stopped {
         w.recorder.plan(None);
         // Nothing builds on an unknown state, reads included.
@@ -95,7 +105,6 @@ async fn used(store: &SqliteStore, w: &Watched, told: &Told, plan: Plan) -> Resu
         }
     }
     let met = w.recorder.failed() > 0;
-    let full = matches!(plan.how, Failure::Full | Failure::FullHalf);
     match (met, stopped, full) {
         (false, _, _) => {}
         (true, true, false) => return Ok(Came::Stopped),

@@ -90,7 +90,7 @@ impl Caller {
             let now = Brings { key: key.clone(), ..std::mem::take(&mut brings) };
             let said = now.answers.clone();
             let reply = self.call(wish, arguments as usize, now).await;
-            let pause = self.rng.range(1, if wish.hasty && !lab.is_calm() { 60 } else { 700 });
+            let mut pause = self.rng.range(1, if wish.hasty && !lab.is_calm() { 60 } else { 700 });
             match reply {
                 Reply::Result { op, bytes, nonce } => {
                     if altered {
@@ -121,6 +121,9 @@ impl Caller {
                     Kind::Unavailable if e.new_key.is_some() => key = given(e.new_key),
                     Kind::Twin if wish.second && self.rng.mille(500) => key = given(e.new_key),
                     Kind::Twin | Kind::StillRunning | Kind::Unavailable | Kind::AdmissionUnknown => {
+                        if e.kind == Kind::AdmissionUnknown {
+                            pause = pause.max(e.retry_after.map_or(0, |t| t.0));
+                        }
                         if self.rng.mille(700) && e.retry_key.is_some() {
                             key = given(e.retry_key);
                         }
@@ -204,7 +207,8 @@ impl Caller {
         let reply = self.call(wish, arguments, brings).await;
         let told = match reply {
             Reply::Error(e) => {
-                !matches!(e.kind, Kind::KeyExpired | Kind::Unavailable) || e.operation.is_some()
+                !matches!(e.kind, Kind::KeyExpired | Kind::Unavailable | Kind::AdmissionUnknown)
+                    || e.operation.is_some()
             }
             Reply::Result { .. } | Reply::Leg(_) | Reply::Asked { .. } | Reply::Task(_) => true,
             Reply::Lost | Reply::Left | Reply::Used => false,

@@ -64,6 +64,13 @@ impl State {
             op.effects.len()
         ));
         lab.world.trace.mark(10, op.id.0 as u64);
+        if self.said_gone.contains(&op.id) {
+            lab.fail(
+                self,
+                "expired",
+                format!("{} is opened after somebody was told that it is not there", op.id),
+            );
+        }
         for e in &op.effects {
             self.check_new_effect(lab, op, e);
         }

@@ -97,6 +97,8 @@ pub(crate) struct State {
     pub untold: BTreeSet<(Home, OperationId)>,
     /// When each process was last slow through no fault of the ledger.
     pub troubled: HashMap<Home, i64>,
+    /// Operations that somebody was told are not there.
+    pub said_gone: BTreeSet<OperationId>,
     pub coverage: Coverage,
     pub violation: Option<Violation>,
 }

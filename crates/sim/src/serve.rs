@@ -310,6 +310,13 @@ impl Handler {
         }
         let named = self.call.key.as_ref().and_then(|k| k.key.operation_id());
         if e.kind == Kind::KeyExpired
+            && let Some(id) = named
+            && !s.records.contains_key(&id)
+            && !s.graves.contains_key(&id)
+        {
+            s.said_gone.insert(id);
+        }
+        if e.kind == Kind::KeyExpired
             && let Some(r) = named.and_then(|id| s.records.get(&id))
             && r.op.scope == self.call.scope
             && r.op.execution != (Execution::Cancelled { explicit: false })

@@ -17,6 +17,11 @@ const DISAGREE: &str = "carriers that disagree";
 const IN_ARGUMENT: &str = "bad key in the argument";
 const NOT_KEPT: &str = "the key's operation is not, or no longer, kept; or it is somebody else's";
 
+const YOUNG: &str =
+    "the key is an operation's id, not a minute old, and the operation is not here; or it is somebody else's";
+const RETRY: &[&str] = &["retryKey", "retryAfterMs"];
+const UNCONFIRMED: &str = "The ledger did not confirm the operation, so it is not known whether it was admitted. Call again with the same key (or, if you gave none, with the same arguments and no key): if it was admitted, you get its answer. retryKey: {key}";
+
 /// The rows.
 #[rustfmt::skip]
 pub(super) const ROWS: &[Row] = &[
@@ -95,7 +100,7 @@ pub(super) const ROWS: &[Row] = &[
     kind("its twin again", DELIVERED, call(r#"{"payment":"pay_demo_twin","amount":1,"order_id":"twin"}"#), "twin", BOTH, TWIN),
     opens("newKey as the argument", call(r#"{"payment":"pay_demo_twin","amount":1,"order_id":"twin","idempotency_key":"$NEW"}"#)),
     joins("newKey again", "key", call(r#"{"payment":"pay_demo_twin","amount":1,"order_id":"twin","idempotency_key":"$NEW"}"#)),
-    kind("retryKey at another tool", NOT_KEPT, Ask::of(Body::Call(STRICT, r#"{"payment":"pay_demo_twin","amount":1,"order_id":"twin"}"#, r#""idempotencyKey":"$OPERATION","#, META)), "key_expired", NEW, EXPIRED),
+    kind("retryKey at another tool", YOUNG, Ask::of(Body::Call(STRICT, r#"{"payment":"pay_demo_twin","amount":1,"order_id":"twin"}"#, r#""idempotencyKey":"$OPERATION","#, META)), "admission_unknown", RETRY, UNCONFIRMED),
     kind("an operation that never was", NOT_KEPT, with(GOOD, r#""idempotencyKey":"op_01ARZ3NDEKTSV4RRFFQ69G5FAV","#), "key_expired", NEW, EXPIRED),
     kind("newKey, forged", OTHER_ARGUMENTS, with(GOOD, r#""idempotencyKey":"$FORGED","#), "key_conflict", NEW, CONFLICT),
     kind("newKey, for other arguments", OTHER_ARGUMENTS, call(r#"{"payment":"pay_demo_never","amount":2,"order_id":"never","idempotency_key":"$NEW"}"#), "key_conflict", NEW, CONFLICT),
@@ -110,7 +115,7 @@ pub(super) const ROWS: &[Row] = &[
     bare("a revoked API key", UNKNOWN_API_KEY, call(GOOD).add(&[("Authorization", "Bearer $REVOKED")]), 401, -32600, BAD_API_KEY).also(BEARER).locked(),
     bare("bad JSON without an API key: who calls comes first", "no API key", text("{"), 401, -32600, NO_API_KEY).also(BEARER).locked(),
     opens("Alice's call", with(r#"{"payment":"pay_demo_alice","amount":1,"order_id":"alice"}"#, r#""idempotencyKey":"shared","#).add(&[("Authorization", "Bearer $ALICE")])).locked(),
-    kind("Bob with Alice's operation", NOT_KEPT, with(r#"{"payment":"pay_demo_alice","amount":1,"order_id":"alice"}"#, r#""idempotencyKey":"$OPERATION","#).add(&[("Authorization", "Bearer $BOB")]), "key_expired", NEW, EXPIRED).locked(),
+    kind("Bob with Alice's operation", YOUNG, with(r#"{"payment":"pay_demo_alice","amount":1,"order_id":"alice"}"#, r#""idempotencyKey":"$OPERATION","#).add(&[("Authorization", "Bearer $BOB")]), "admission_unknown", RETRY, UNCONFIRMED).locked(),
     opens("Bob's own under the same key", with(r#"{"payment":"pay_demo_bob","amount":1,"order_id":"bob"}"#, r#""idempotencyKey":"shared","#).add(&[("Authorization", "Bearer $BOB")])).locked(),
     joins("Alice's again", "key", with(r#"{"payment":"pay_demo_alice","amount":1,"order_id":"alice"}"#, r#""idempotencyKey":"shared","#).add(&[("Authorization", "Bearer $ALICE")])).locked(),
 ];

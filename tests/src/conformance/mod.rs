@@ -157,7 +157,8 @@ pub fn run(settings: &Settings) -> Result<Report> {
         let Some(passed) = passed else { continue };
         println!("{} requests through nginx, {} answered with a stream", passed.requests, passed.streams);
         if *way == Way::Replicas {
-            println!("by replica: {}", passed.by.values().map(usize::to_string).collect::<Vec<_>>().join(", "));
+            let shares: Vec<String> = passed.by.values().map(usize::to_string).collect();
+            println!("by replica: {}", shares.join(", "));
         }
         if let Some(why) = stand.complaint(&passed, settings.only.is_none()) {
             println!("FAILED: {why}");

@@ -17,7 +17,8 @@ const LEDGER: &str = "COUNTERFOIL_LEDGER";
 const MASTER: (&str, &str) = ("COUNTERFOIL_MASTER", "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=");
 
 /// What replicas are configured by: all that differs from the fixture server alone.
-const SHARED: &str = "[server]\nname = \"fixture\"\n\n[ledger]\nurl = \"${env:COUNTERFOIL_LEDGER}\"\n\n\
+const SHARED: &str = "[server]\nname = \"fixture\"\nshutdown_delay = \"0s\"\n\n\
+                      [ledger]\nurl = \"${env:COUNTERFOIL_LEDGER}\"\n\n\
                       [seal]\nmaster = \"${env:COUNTERFOIL_MASTER}\"\n";
 
 /// The servers, and what stands in front of them.
@@ -85,8 +86,7 @@ impl Stand {
         let (mut upstreams, mut path) = (Vec::new(), String::new());
         for server in &mut servers {
             let url = endpoint(server)?;
-            let (address, at) =
-                parts(&url).with_context(|| format!("the fixture server's url {url}"))?;
+            let (address, at) = parts(&url).with_context(|| format!("the fixture server's url {url}"))?;
             upstreams.push(address);
             at.clone_into(&mut path);
         }
@@ -103,30 +103,28 @@ impl Stand {
         }
         for server in &mut self.servers {
             let status = server.terminate()?;
-            ensure!(
-                status.success(),
-                "the fixture server ended with {status} on SIGTERM\n{}",
-                server.said()
-            );
+            ensure!(status.success(), "the fixture server ended with {status} on SIGTERM\n{}", server.said());
         }
         Ok(passed)
     }
 
     /// What is wrong with how the requests came through the proxy, if anything is. `all`: a whole set was run.
     pub fn complaint(&self, passed: &Passed, all: bool) -> Option<String> {
-        if passed.requests == 0 || (passed.streams == 0 && all) {
-            return Some("they did not come through nginx".into());
-        }
-        if passed.buffered > 0 {
-            return Some(format!("of these streams {} came without X-Accel-Buffering: no", passed.buffered));
-        }
-        // Round robin gives each the same; some streams are still open when they are counted.
-        let each = passed.requests / (2 * self.servers.len());
-        let even = passed.by.len() == self.servers.len() && passed.by.values().all(|n| *n > each);
-        (all && !even).then(|| {
-            format!("the requests were not spread over the {} servers: {:?}", self.servers.len(), passed.by)
-        })
+        complaint(passed, self.servers.len(), all)
     }
+}
+
+fn complaint(passed: &Passed, servers: usize, all: bool) -> Option<String> {
+    if passed.requests == 0 || (passed.streams == 0 && all) {
+        return Some("they did not come through nginx".into());
+    }
+    if passed.buffered > 0 {
+        return Some(format!("of these streams {} came without X-Accel-Buffering: no", passed.buffered));
+    }
+    // Round robin gives each the same; some streams are still open when they are counted.
+    let each = passed.requests / (2 * servers);
+    let even = passed.by.len() == servers && passed.by.values().all(|n| *n > each);
+    (all && !even).then(|| format!("they were not spread over the {servers} servers: {:?}", passed.by))
 }
 
 fn endpoint(server: &mut Process) -> Result<String> {
@@ -148,6 +146,22 @@ fn parts(url: &str) -> Result<(SocketAddr, &str)> {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
     use super::*;
+
+    #[test]
+    fn requests_that_miss_the_proxy_or_a_replica_are_seen() {
+        let passed = |shares: &[usize]| Passed {
+            requests: shares.iter().sum(),
+            streams: 1,
+            buffered: 0,
+            by: shares.iter().enumerate().map(|(n, share)| (n.to_string(), *share)).collect(),
+        };
+        assert_eq!(complaint(&passed(&[9, 10, 9]), 3, true), None);
+        assert_eq!(complaint(&passed(&[1, 0]), 3, false), None);
+        for wrong in [vec![], vec![14, 14], vec![13, 13, 2]] {
+            assert!(complaint(&passed(&wrong), 3, true).is_some(), "{wrong:?}");
+        }
+        assert!(complaint(&Passed { buffered: 1, ..passed(&[1]) }, 1, false).is_some());
+    }
 
     #[test]
     fn the_address_and_the_path_of_a_url() {

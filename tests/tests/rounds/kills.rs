@@ -49,9 +49,8 @@ fn kills_within(stage: &Stage, kind: Kind, limit: Duration) -> Result<()> {
     for point in POINTS {
         let name = format!("at_{}", point.replace(['.', '@'], "_"));
         stage.cluster().arm(point)?;
-        let driven = stage.supervised(|| {
-            stage.drive(&mut worker, limit, ORDERS, &order(&name), &name, agreeable)
-        });
+        let driven =
+            stage.supervised(|| stage.drive(&mut worker, limit, ORDERS, &order(&name), &name, agreeable));
         let driven = driven.with_context(|| format!("killed at {point}"))?;
         result(&driven).with_context(|| format!("killed at {point}"))?;
         ensure!(!stage.is_armed(point), "nobody came to {point}");
@@ -90,4 +89,3 @@ fn a_kill_at_every_step_of_two_rounds_is_one_effect_typescript_1() -> Result<()>
 fn a_kill_at_every_step_of_two_rounds_is_one_effect_python_1() -> Result<()> {
     kills_at_every_step(Kind::Python1, Duration::from_secs(3))
 }
-

@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// A call is worked on for as long as it takes.
-pub fn patient(limit: &str) -> String {
-    format!("\n[tools.\"key.refunds.create\"]\nsend_timeout = \"60s\"\ntimeout = \"90s\"\ninline_limit = \"{limit}\"\n")
+/// Settings of the tool: a call is worked on for as long as it takes.
+pub fn patient(more: &str) -> String {
+    format!("\n[tools.\"key.refunds.create\"]\nsend_timeout = \"60s\"\ntimeout = \"90s\"\n{more}\n")
 }
 
 fn nobody_is_asked(question: &Question) -> Result<Value> {
@@ -21,7 +21,7 @@ fn nobody_is_asked(question: &Question) -> Result<Value> {
 #[test]
 fn a_call_outlives_the_limit_of_its_clients_by_legs() -> Result<()> {
     // Nine waits of a little over four seconds, by clients that wait five.
-    let stage = Stage::open(false, &patient("4400ms"))?;
+    let stage = Stage::open(false, &patient("leg = \"4400ms\""))?;
     stage.sandbox().rule(&json!({ "on": Class::Key.on(), "do": "delay", "delay_ms": 38_000, "times": 2 }))?;
     let limit = Duration::from_secs(5);
     let each = |kind: Kind| -> Result<()> {
@@ -35,16 +35,14 @@ fn a_call_outlives_the_limit_of_its_clients_by_legs() -> Result<()> {
         stage.once(&name)
     };
     thread::scope(|scope| {
-        let all = [Kind::TypeScript, Kind::Python].map(|kind| {
-            (kind, scope.spawn(move || each(kind)))
-        });
+        let all = [Kind::TypeScript, Kind::Python].map(|kind| (kind, scope.spawn(move || each(kind))));
         all.into_iter().try_for_each(|(kind, one)| one.join().unwrap().with_context(|| kind.name()))
     })
 }
 
 #[test]
 fn a_long_call_outlives_the_replicas_that_work_on_it() -> Result<()> {
-    let stage = Stage::open(false, &patient("1s"))?;
+    let stage = Stage::open(false, &patient("leg = \"1s\""))?;
     for (kind, name) in [(Kind::TypeScript, "killed_ts"), (Kind::Python, "killed_py")] {
         stage.sandbox().rule(&json!({ "on": Class::Key.on(), "do": "delay", "delay_ms": 5000 }))?;
         let mut worker = Worker::start(kind, stage.project.path())?;
@@ -52,10 +50,10 @@ fn a_long_call_outlives_the_replicas_that_work_on_it() -> Result<()> {
         let over = AtomicBool::new(false);
         let driven = stage.supervised(|| {
             thread::scope(|scope| {
-                // One after the other dies, whether it sends, waits or does nothing; never two at a time.
+                // One after the other dies, twice, whether it sends, waits or does nothing; never two at a time.
                 let killer = scope.spawn(|| {
                     let mut killed = 0;
-                    while !over.load(Ordering::Relaxed) {
+                    while killed < 6 && !over.load(Ordering::Relaxed) {
                         thread::sleep(Duration::from_millis(700));
                         let mut cluster = stage.cluster();
                         if cluster.at_work().len() == 3 {

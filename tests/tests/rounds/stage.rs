@@ -133,7 +133,7 @@ impl Stage {
             if !again {
                 return Ok(Driven { said, repeats, asked, took: begun.elapsed() });
             }
-            ensure!(Instant::now() < until && repeats < 20, "no result at last: {said:?}");
+            ensure!(Instant::now() < until, "no result at last: {said:?}");
             thread::sleep(Duration::from_millis(200));
         }
         bail!("unreachable: a call is made again until it has an answer")
@@ -180,4 +180,3 @@ pub fn agreeable(question: &Question) -> Result<Value> {
 pub fn order(name: &str) -> Value {
     json!({ "payment": payment(name), "order_id": name })
 }
-

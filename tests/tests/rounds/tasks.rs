@@ -1,7 +1,7 @@
 //! Tasks, by the project's own client: at whichever replica, while one is killed.
 
 use crate::legs::patient;
-use crate::stage::{NOTE, ORDERS, Stage, order};
+use crate::stage::{NOTE, Stage, order};
 use anyhow::{Context, Result, ensure};
 use counterfoil_tests::stand::{AMOUNT, Class};
 use counterfoil_tests::wire::META_KEY;
@@ -11,6 +11,8 @@ use serde_json::{Value, json};
 use std::future::Future;
 use std::time::{Duration, Instant};
 
+/// The tool of the fixture that asks twice, as a task.
+const TASK: &str = "orders_task";
 const LIMIT: Duration = Duration::from_secs(30);
 
 fn raw(value: &Value) -> Raw {
@@ -72,7 +74,7 @@ async fn until(client: &McpClient, id: &str, status: &str) -> Result<Value> {
 
 #[test]
 fn a_task_is_taken_over_and_told_by_every_replica() -> Result<()> {
-    let stage = Stage::open(false, &patient("500ms"))?;
+    let stage = Stage::open(false, &patient("inline_limit = \"500ms\""))?;
     stage.sandbox().rule(&json!({ "on": Class::Key.on(), "do": "delay", "delay_ms": 3000 }))?;
     let (tool, arguments) = (Class::Key.tool(), Class::Key.arguments("task"));
     stage.supervised(|| {
@@ -93,7 +95,10 @@ fn a_task_is_taken_over_and_told_by_every_replica() -> Result<()> {
             client.cancel_task(&id, CallOptions::default()).await?;
             for _ in 0..3 {
                 let again = until(&client, &id, "completed").await?;
-                ensure!(again["result"]["structuredContent"] == done["result"]["structuredContent"], "{again}");
+                ensure!(
+                    again["result"]["structuredContent"] == done["result"]["structuredContent"],
+                    "{again}"
+                );
             }
             Ok(())
         })
@@ -110,12 +115,12 @@ fn asked(task: &Value) -> Result<String> {
 
 #[test]
 fn a_task_asks_twice_and_can_be_cancelled_while_it_asks() -> Result<()> {
-    let stage = Stage::open(true, &format!("\n[tools.\"{ORDERS}\"]\nmode = \"task\"\n"))?;
+    let stage = Stage::open(true, "")?;
     let accept = |content: Value| raw(&json!({ "action": "accept", "content": content }));
     stage.supervised(|| {
         wait(async {
             let client = client(&stage)?;
-            let id = begin(&client, ORDERS, &order("asks"), "asks").await?;
+            let id = begin(&client, TASK, &order("asks"), "asks").await?;
             let mut keys = Vec::new();
             for content in [json!({ "amount": AMOUNT }), json!({ "note": NOTE })] {
                 let key = asked(&until(&client, &id, "input_required").await?)?;
@@ -132,7 +137,7 @@ fn a_task_asks_twice_and_can_be_cancelled_while_it_asks() -> Result<()> {
             let done = until(&client, &id, "completed").await?;
             ensure!(done["result"].to_string().contains(NOTE), "{done}");
 
-            let id = begin(&client, ORDERS, &order("cancelled"), "cancelled").await?;
+            let id = begin(&client, TASK, &order("cancelled"), "cancelled").await?;
             let key = asked(&until(&client, &id, "input_required").await?)?;
             client.cancel_task(&id, CallOptions::default()).await?;
             until(&client, &id, "cancelled").await?;

@@ -200,7 +200,13 @@ async fn integrations(config: &Config, loaded: &Loaded, horizon: Millis, report:
     for integration in &loaded.integrations {
         for m in integration.methods().iter().filter(|m| m.effect() == MethodEffect::Mutating) {
             let Some(entry) = catalog.find(m.canonical_id()) else { continue };
-            doctor_tools::retentions(m.canonical_id(), &entry.body.safety(), &entry.settings.policy, horizon, report);
+            doctor_tools::retentions(
+                m.canonical_id(),
+                &entry.body.safety(),
+                &entry.settings.policy,
+                horizon,
+                report,
+            );
         }
     }
 }

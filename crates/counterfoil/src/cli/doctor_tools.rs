@@ -23,7 +23,13 @@ pub(super) fn approvals(catalog: &Catalog, report: &mut Report) {
 }
 
 /// Three retentions must agree: the caller's retry horizon, the ledger's, the provider's.
-pub(super) fn retentions(id: &str, safety: &Value, policy: &ledger::OperationPolicy, horizon: Millis, report: &mut Report) {
+pub(super) fn retentions(
+    id: &str,
+    safety: &Value,
+    policy: &ledger::OperationPolicy,
+    horizon: Millis,
+    report: &mut Report,
+) {
     let strategy = safety["recovery"]["value"].as_str().unwrap_or("none");
     if policy.retention < horizon {
         report.error(

@@ -113,7 +113,9 @@ fn said(out: &Out, answer: &Value) -> u8 {
             {
                 out.say("");
                 out.say(format!("counterfoil ops show {id}               what will be sent"));
-                out.say(format!("counterfoil ops approve {id} --by NAME  send it; --key {id} then gets the result"));
+                out.say(format!(
+                    "counterfoil ops approve {id} --by NAME  send it; --key {id} then gets the result"
+                ));
                 out.say(format!("counterfoil ops deny {id} --by NAME     nothing of it is done"));
             }
             code_of_kind(error["kind"].as_str().unwrap_or_default())

@@ -9,7 +9,8 @@ use std::path::Path;
 
 const PREFIX: &str = "COUNTERFOIL__";
 /// Sections whose keys are fixed words. Tools and integrations have names of their own and are set in the file.
-const SECTIONS: [&str; 9] = ["server", "ledger", "bus", "seal", "auth", "lists", "defaults", "alerts", "sandbox"];
+const SECTIONS: [&str; 9] =
+    ["server", "ledger", "bus", "seal", "auth", "lists", "defaults", "alerts", "sandbox"];
 /// The largest secret that is read from a file, in bytes.
 const MAX_SECRET: u64 = 64 << 10;
 

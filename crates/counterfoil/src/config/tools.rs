@@ -205,7 +205,10 @@ fn over(r: &Reader<'_>) -> Option<Set<Approval>> {
     }
     if limits.is_empty() {
         if lacks {
-            r.faults.add(&at, "approval needs over: the arguments and their limits, { over = { amount = 10000 } }");
+            r.faults.add(
+                &at,
+                "approval needs over: the arguments and their limits, { over = { amount = 10000 } }",
+            );
         } else {
             r.faults.add(&at, "approval: over names no argument; write \"always\" if every call is to wait");
         }

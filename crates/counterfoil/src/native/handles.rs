@@ -33,6 +33,15 @@ impl Kind {
         Millis(i64::try_from(d.as_millis()).unwrap_or(i64::MAX))
     }
 
+    /// How long one may lie unused, and live at all.
+    fn lives(&self, principal: &str) -> (Millis, Millis) {
+        let mut absolute = Kind::millis(self.absolute);
+        if principal == gateway::principal::ANONYMOUS {
+            absolute = absolute.min(ANONYMOUS);
+        }
+        (Kind::millis(self.idle).min(absolute), absolute)
+    }
+
     /// For models, at the end of a description.
     pub fn sentence(&self) -> String {
         let shown = |d| crate::config::show_duration(Kind::millis(d));
@@ -213,8 +222,7 @@ impl Handles {
         held: &Held<T>,
     ) -> Result<Held<T>, HandleError> {
         let value = written(&held.value)?;
-        let held =
-            Held { value: (), kind: held.kind.clone(), version: held.version, id_hash: held.id_hash };
+        let held = Held { value: (), kind: held.kind.clone(), version: held.version, id_hash: held.id_hash };
         let held = self.want(Some(name.into()), |answer| Wanted::Update { held, value, answer }).await?;
         typed(held)
     }
@@ -263,7 +271,9 @@ fn written(value: &impl Serialize) -> Result<Vec<u8>, HandleError> {
 fn typed<T: DeserializeOwned>(held: Held<Box<RawValue>>) -> Result<Held<T>, HandleError> {
     let Held { value, kind, version, id_hash } = held;
     let value = serde_json::from_str(value.get()).map_err(|_| {
-        HandleError::Wrong(format!("The value of this {kind} handle is not of the form that this tool reads."))
+        HandleError::Wrong(format!(
+            "The value of this {kind} handle is not of the form that this tool reads."
+        ))
     })?;
     Ok(Held { value, kind, version, id_hash })
 }
@@ -320,10 +330,7 @@ pub(super) async fn grant(
                 return Ok(tell(answer, Err(HandleError::Wrong(why).into())));
             };
             let text = attempt.handle_id(name, "");
-            let mut absolute = Kind::millis(declared.absolute);
-            if *principal == *gateway::principal::ANONYMOUS {
-                absolute = absolute.min(ANONYMOUS);
-            }
+            let (idle, absolute) = declared.lives(&principal);
             let now = attempt.now();
             let made = Handle {
                 id_hash: ledger::handle::id_hash(&text),
@@ -333,7 +340,7 @@ pub(super) async fn grant(
                 version: 1,
                 created_at: now,
                 used_at: now,
-                idle: Kind::millis(declared.idle).min(absolute),
+                idle,
                 absolute,
             };
             let done = change(attempt, name, &kind, HandleChange::Create(made), Kept::of(1, None)).await?;
@@ -349,10 +356,8 @@ pub(super) async fn grant(
             if !keep || (found.is_none() && !recorded) {
                 return Ok(tell(answer, found.ok_or_else(|| HandleError::Unknown(kind).into())));
             }
-            let now = found.map_or_else(
-                || Receipt(Vec::new()),
-                |h| Kept::of(h.version, Some(h.value.get().as_bytes())),
-            );
+            let now = found
+                .map_or_else(|| Receipt(Vec::new()), |h| Kept::of(h.version, Some(h.value.get().as_bytes())));
             let what = [kind.as_bytes(), b" ", &id_hash[..]].concat();
             let done = match attempt.local(name, "", &what, now).await {
                 Ok(receipt) => Ok(Kept::held(&receipt, kind, id_hash)?),
@@ -417,3 +422,21 @@ async fn change(
 
 /// The kinds of a tool.
 pub(super) type Kinds = Arc<[Kind]>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn callers_without_a_name_have_handles_for_an_hour() {
+        let days = |n: u64| Duration::from_secs(n * 86_400);
+        let kind = |idle, absolute| Kind { name: "basket".into(), idle, absolute };
+        let long = kind(days(2), days(30));
+        assert_eq!(long.lives("key:ada"), (Millis::secs(2 * 86_400), Millis::secs(30 * 86_400)));
+        assert_eq!(long.lives(gateway::principal::ANONYMOUS), (ANONYMOUS, ANONYMOUS));
+        assert!(long.sentence().contains("callers without a name"), "{}", long.sentence());
+        let short = kind(Duration::from_secs(60), Duration::from_secs(600));
+        assert_eq!(short.lives(gateway::principal::ANONYMOUS), short.lives("key:ada"));
+        assert!(!short.sentence().contains("without a name"), "{}", short.sentence());
+    }
+}

@@ -141,10 +141,7 @@ mod tests {
         let request = form::<Shirt>("shirt", "Which shirt?").unwrap();
         let params: Value = request.params().unwrap().read().unwrap();
         let schema = &params["requestedSchema"];
-        assert_eq!(
-            schema["properties"]["name"],
-            json!({ "type": "string", "description": "On its back." })
-        );
+        assert_eq!(schema["properties"]["name"], json!({ "type": "string", "description": "On its back." }));
         assert_eq!(
             schema["properties"]["size"]["oneOf"][1],
             json!({ "const": "large", "title": "Fits everybody." })
@@ -152,7 +149,8 @@ mod tests {
         assert_eq!(schema["properties"]["colour"]["enum"], json!(["red", "blue"]));
         assert_eq!(schema["required"], json!(["name", "number", "size", "colours"]));
         let raw = |v: Value| Raw::parse(v.to_string(), &Limits::default()).unwrap();
-        let content = json!({ "name": "Ann", "number": 7, "size": "small", "colours": ["red"], "gift": true });
+        let content =
+            json!({ "name": "Ann", "number": 7, "size": "small", "colours": ["red"], "gift": true });
         let answer = Answer::read(&request, &raw(json!({ "action": "accept", "content": content }))).unwrap();
         let shirt = Shirt {
             name: "Ann".into(),

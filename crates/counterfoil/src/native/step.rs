@@ -215,7 +215,10 @@ mod tests {
         let done = |applied, text: &str| Performed { applied, receipt: Receipt(text.as_bytes().to_vec()) };
         assert_eq!(read::<u8>("s", &done(true, r#"{"value":7}"#)).unwrap(), 7);
         let wrong = |d: &Performed| read::<u8>("s", d).unwrap_err().to_string();
-        assert_eq!(wrong(&done(false, r#"{"refused":"no seat is left"}"#)), "\"s\" was refused: no seat is left.");
+        assert_eq!(
+            wrong(&done(false, r#"{"refused":"no seat is left"}"#)),
+            "\"s\" was refused: no seat is left."
+        );
         assert!(wrong(&done(true, r#"{"value":"x"}"#)).contains("not of the form"));
         assert!(wrong(&done(true, r#"{"operator":"ada","note":"seen"}"#)).contains("operator"));
     }

@@ -240,7 +240,9 @@ fn natives(
                         &set.at,
                         format!(
                             "approval: {} calls {} without asking anybody; set approval for [tools.{:?}] too, or say there that it is \"never\"",
-                            tool.id(), t.id, tool.id()
+                            tool.id(),
+                            t.id,
+                            tool.id()
                         ),
                     );
                 }
@@ -371,7 +373,12 @@ fn settings(config: &Config, own: Option<&ToolConfig>, chosen: &Chosen) -> ToolS
             base.inject_key,
         ),
         // Whoever set only the inline limit meant every wait.
-        wait: first(own.and_then(|t| t.leg.as_ref()), None, d.leg.as_ref(), first(inline, chosen.wait.as_ref(), d.inline_limit.as_ref(), base.wait)),
+        wait: first(
+            own.and_then(|t| t.leg.as_ref()),
+            None,
+            d.leg.as_ref(),
+            first(inline, chosen.wait.as_ref(), d.inline_limit.as_ref(), base.wait),
+        ),
         inline_limit: first(inline, chosen.wait.as_ref(), d.inline_limit.as_ref(), base.inline_limit),
         mode: mode(config, own, None),
         approval: approval(config, own),
@@ -392,13 +399,15 @@ fn approval(config: &Config, own: Option<&ToolConfig>) -> Approval {
 
 /// Arguments that an approval looks at and the tool does not take: every call would wait, which is hardly meant.
 fn unknown_limits(own: Option<&ToolConfig>, spec: &ToolSpec, add: &mut impl FnMut(&At, String)) {
-    let Some((Approval::Over(limits), at)) = own.and_then(|t| t.approval.as_ref()).map(|s| (&s.value, &s.at)) else {
+    let Some((Approval::Over(limits), at)) = own.and_then(|t| t.approval.as_ref()).map(|s| (&s.value, &s.at))
+    else {
         return;
     };
     let properties = spec.input_schema.object().and_then(|o| o.get("properties")).and_then(|p| p.object());
     for (name, _) in limits {
         if properties.as_ref().is_none_or(|p| p.get(name).is_none()) {
-            let known: Vec<String> = properties.iter().flat_map(|p| p.iter().map(|(n, _)| n.into_owned())).collect();
+            let known: Vec<String> =
+                properties.iter().flat_map(|p| p.iter().map(|(n, _)| n.into_owned())).collect();
             let hint = match nearest(name, known.iter().map(String::as_str)) {
                 Some(near) => format!("did you mean {near:?}?"),
                 None => "`counterfoil info` lists its arguments".to_owned(),

@@ -306,10 +306,7 @@ impl Core {
             ("[server] max_body", old.server.max_body != new.server.max_body),
             ("[server] eras", old.server.eras != new.server.eras),
             ("[server] eras_by_host", old.server.eras_by_host != new.server.eras_by_host),
-            (
-                "[server] eras_by_principal",
-                old.server.eras_by_principal != new.server.eras_by_principal,
-            ),
+            ("[server] eras_by_principal", old.server.eras_by_principal != new.server.eras_by_principal),
             ("[server] legacy_sessions", old.server.legacy_sessions != new.server.legacy_sessions),
             (
                 "[server] legacy_session_idle",

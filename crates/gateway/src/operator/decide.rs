@@ -16,7 +16,11 @@ pub(super) struct Resolve {
     receipt: Option<Value>,
 }
 
-pub(super) async fn resolve(State(c): State<Ctx>, Path(id): Path<String>, Json(r): Json<Resolve>) -> Answered {
+pub(super) async fn resolve(
+    State(c): State<Ctx>,
+    Path(id): Path<String>,
+    Json(r): Json<Resolve>,
+) -> Answered {
     let id = parse_id(&id)?;
     let by = who(&r.by)?;
     let verdict = match r.verdict.as_str() {

@@ -3,12 +3,12 @@
 use super::*;
 use futures_util::future::BoxFuture;
 use ledger::env::Abort;
+use ledger::store::Found;
 use ledger::{
-    Ask, EffectKey, Execution, Executor, InputKind, Looked, Operation, OperationId, Receipt, Recovery,
-    Sent, Strategy,
+    Ask, EffectKey, Execution, Executor, InputKind, Looked, Operation, OperationId, Receipt, Recovery, Sent,
+    Strategy,
 };
 use mcp::input::{Field, Form, InputRequest};
-use ledger::store::Found;
 use std::sync::atomic::AtomicI64;
 use tokio::sync::Semaphore;
 
@@ -84,7 +84,13 @@ impl Pair {
     }
 
     pub async fn operations(&self) -> usize {
-        self.a.gateway.ledger().list(&ledger::store::Query { limit: 100, ..Default::default() }).await.unwrap().len()
+        self.a
+            .gateway
+            .ledger()
+            .list(&ledger::store::Query { limit: 100, ..Default::default() })
+            .await
+            .unwrap()
+            .len()
     }
 
     /// Waits until the operation is in this state.
@@ -151,7 +157,8 @@ pub fn state(reply: &Reply) -> String {
 pub fn questions(reply: &Reply) -> Vec<String> {
     let result = result(reply);
     assert_eq!(result["resultType"], "input_required", "{result}");
-    let mut keys: Vec<String> = result["inputRequests"].as_object().into_iter().flatten().map(|(k, _)| k.clone()).collect();
+    let mut keys: Vec<String> =
+        result["inputRequests"].as_object().into_iter().flatten().map(|(k, _)| k.clone()).collect();
     keys.sort();
     keys
 }
@@ -296,7 +303,11 @@ impl Tool for Works {
 }
 
 /// The tool in an offer, under this name.
-pub fn works(name: &str, tool: &Arc<Works>, tune: impl FnOnce(&mut ToolSettings)) -> (ToolSpec, ToolSettings, Body) {
+pub fn works(
+    name: &str,
+    tool: &Arc<Works>,
+    tune: impl FnOnce(&mut ToolSettings),
+) -> (ToolSpec, ToolSettings, Body) {
     let (spec, mut settings, body) = super::tool(name, None, Body::Mutating(tool.clone()));
     settings.unkeyed = Unkeyed::Guard;
     settings.wait = Millis::secs(5);

@@ -127,6 +127,16 @@ pub enum Event {
         /// Why, for people.
         reason: String,
     },
+    /// No effect happened, and the attempt ended because the ledger could not be used: what is handed out goes on after
+    /// `until`, up to the cap; whatever else it is, whoever calls again goes on with it.
+    Interrupted {
+        /// Whose attempt.
+        fence: Fence,
+        /// Why, for people.
+        reason: String,
+        /// Not before.
+        until: Time,
+    },
     /// No safe automatic step is left.
     Doubt {
         /// Whose attempt.

@@ -332,7 +332,13 @@ pub fn decide(op: &Operation, event: Event, now: Time) -> Result<Transition, Ref
             next.delivery = Delivery { state, at: now, alerted: false };
             blobs.push(Blob { kind: BlobKind::Result, data: result });
         }
-        Event::Fail { fence, reason } => {
+        // Nobody calls again for a task.
+        Event::Interrupted { fence, until, .. } if op.task.is_some() => {
+            running(op, fence)?;
+            next.owner = Epoch(0);
+            next.not_before = until;
+        }
+        Event::Fail { fence, reason } | Event::Interrupted { fence, reason, .. } => {
             running(op, fence)?;
             if op.may_have_effect() && !planted!(ResetOnError) {
                 return Err(Refusal::MayHaveEffect);

@@ -7,7 +7,7 @@ use crate::operation::{Operation, Unkeyed};
 use crate::planted;
 use crate::store::{Found, SlotWrite, StoreError};
 use crate::twin::{self, Twin};
-use crate::words::{Key, OperationId};
+use crate::words::{Key, Millis, OperationId};
 
 /// How a call found its operation, or that there is none.
 pub(super) enum Place {
@@ -20,6 +20,10 @@ pub(super) enum Place {
     /// It is answered with this.
     Error(Box<CallError>),
 }
+
+/// How long a write may be on its way whose acknowledgement was lost, with much to spare: longer than a store waits for its
+/// database, its locks and a lease together.
+const ON_ITS_WAY: Millis = Millis::secs(60);
 
 impl Ledger {
     /// The look-up order: a state decides before a key, and a key before the slot does.
@@ -43,7 +47,7 @@ impl Ledger {
                 Some(Found::Operation(op)) if op.scope == call.scope || planted!(ForeignOperation) => {
                     Ok(self.fits(call, *op, JoinedBy::Operation))
                 }
-                _ => Ok(Place::Error(Box::new(self.expired(call)))),
+                _ => Ok(Place::Error(Box::new(self.not_here(call, id)))),
             },
             KeyKind::MintedForAnother => Ok(Place::Error(Box::new(self.conflict(call, None)))),
             kind @ (KeyKind::Minted | KeyKind::Own) => {
@@ -67,7 +71,7 @@ impl Ledger {
     async fn place_by_name(&self, call: &Call, id: OperationId) -> Result<Place, StoreError> {
         let op = match self.store.by_id(id).await? {
             Some(Found::Operation(op)) if op.scope == call.scope || planted!(ForeignOperation) => *op,
-            _ => return Ok(Place::Error(Box::new(self.expired(call)))),
+            _ => return Ok(Place::Error(Box::new(self.not_here(call, id)))),
         };
         if let Some(k) = &call.key
             && op.key.as_ref() != Some(&k.key)
@@ -83,6 +87,20 @@ impl Ledger {
             }
         }
         Ok(self.fits(call, op, JoinedBy::State))
+    }
+
+    /// An operation of this id is not here, or not this caller's, which looks the same. A young one whose opening was not
+    /// confirmed may still be on its way into the ledger: *nothing ran* would be too early.
+    fn not_here(&self, call: &Call, id: OperationId) -> CallError {
+        let age = self.store.now().since(id.made_at());
+        if age.0.abs() > ON_ITS_WAY.0 {
+            return self.expired(call);
+        }
+        CallError {
+            retry_after: Some(Millis::secs(5)),
+            retry_key: Some(id.to_string()),
+            ..CallError::store(&StoreError::Uncertain("it is not there yet".into()))
+        }
     }
 
     fn fits(&self, call: &Call, op: Operation, by: JoinedBy) -> Place {

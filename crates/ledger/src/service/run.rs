@@ -104,13 +104,12 @@ impl Ledger {
             )) => {}
             Err(RunError::Stopped(Stopped::Store(e))) => {
                 tracing::warn!(error = %e, "an attempt ended because the ledger could not be used");
-                let why = "the ledger could not be used";
-                let op = attempt.operation();
-                if op.task.is_some() && op.execution == Execution::Running && at_cap(&op) == AtCap::Fail {
-                    // Nobody would call again: what is handed out goes on by itself, up to the cap.
-                    self.end(&attempt, Event::Rest { fence: attempt.fence, until: self.rest_until(&op) }).await;
+                let (reason, op) = ("the ledger could not be used".to_owned(), attempt.operation());
+                if at_cap(&op) == AtCap::Fail && op.execution == Execution::Running {
+                    let (fence, until) = (attempt.fence, self.rest_until(&op));
+                    self.end(&attempt, Event::Interrupted { fence, reason, until }).await;
                 } else {
-                    self.give_up(&attempt, why.into()).await;
+                    self.give_up(&attempt, reason).await;
                 }
             }
             Err(RunError::Stopped(Stopped::NeverSent(why)) | RunError::Tool(why)) => {

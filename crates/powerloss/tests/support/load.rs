@@ -94,7 +94,12 @@ impl User<'_> {
         h.stamp += 1;
         h.op = t.next;
         h.blobs.extend(t.blobs.clone());
-        Write::Update { operation: Box::new(h.op.clone()), stamp: h.stamp, blobs: t.blobs, handles: Vec::new() }
+        Write::Update {
+            operation: Box::new(h.op.clone()),
+            stamp: h.stamp,
+            blobs: t.blobs,
+            handles: Vec::new(),
+        }
     }
 
     async fn update(&self, h: &mut Held, event: Event) -> Asked {
