@@ -394,7 +394,8 @@ async fn api_keys_name_principals_who_cannot_see_each_other() {
     assert_eq!(s["structuredContent"]["state"], "unknown");
     let mut stolen = refund("pay_demo_7");
     stolen["idempotency_key"] = op(&a)["id"].clone();
-    assert_eq!(err(&call(&ben, REFUND, stolen, vec![]).await)["kind"], "key_expired");
+    // As an id of this minute that is not here: it might still be on its way.
+    assert_eq!(err(&call(&ben, REFUND, stolen, vec![]).await)["kind"], "admission_unknown");
     assert_eq!(effects(&w, "pay_demo_7").await, 2);
 }
 

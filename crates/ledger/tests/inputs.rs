@@ -308,8 +308,8 @@ async fn two_rounds_and_an_effect() {
     assert!(replayed);
     assert_eq!(error(&c.asked(&with(id, "size", "t")).await).kind, Kind::AnswerConflict);
     let foreign = Call { scope: scope("q"), ..with(id, "size", "s") };
-    assert_eq!(error(&c.asked(&foreign).await).kind, Kind::KeyExpired);
-    let unknown = state(OperationId(77));
+    assert_eq!(error(&c.asked(&foreign).await).kind, Kind::AdmissionUnknown);
+    let unknown = state(OperationId::new(id.made_at(), 77));
     assert_eq!(error(&c.asked(&unknown).await).sentence, error(&c.asked(&foreign).await).sentence);
     let other = Call { fingerprint: fingerprint("{\"amount\":6}"), ..state(id) };
     assert_eq!(error(&c.asked(&other).await).kind, Kind::KeyConflict);

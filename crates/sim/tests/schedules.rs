@@ -127,7 +127,7 @@ fn every_guard_is_missed_when_it_is_taken_out() {
         for on in Semantics::ALL.into_iter().filter(|s| s.has(plant)) {
             let semantics = Some(on);
             let report =
-                Campaign { semantics, seed: on.first_seed(plant), ..campaign(6000, Some(plant)) }.run();
+                Campaign { semantics, seed: on.first_seed(plant), ..campaign(40_000, Some(plant)) }.run();
             let tried = report.schedules;
             assert!(report.violations > 0, "{plant:?} was not missed on {} in {tried} schedules", on.word());
         }

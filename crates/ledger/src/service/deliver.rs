@@ -6,7 +6,7 @@ use crate::keys;
 use crate::operation::{DeliveryState, Operation};
 use crate::store::{StoreError, Write};
 use crate::words::{OperationId, Time};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// What this process knows of deliveries before a reader of the store can: results handed to callers whose
@@ -14,7 +14,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// retry inside the window join instead of being told of a twin.
 #[derive(Default)]
 pub(crate) struct Outbox {
-    entries: Mutex<HashMap<OperationId, Going>>,
+    entries: Mutex<BTreeMap<OperationId, Going>>,
 }
 
 struct Going {
@@ -39,7 +39,7 @@ impl Going {
 const MOST: usize = 65_536;
 
 impl Outbox {
-    fn lock(&self) -> MutexGuard<'_, HashMap<OperationId, Going>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<OperationId, Going>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

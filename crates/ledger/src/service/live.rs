@@ -4,7 +4,7 @@
 use crate::env::Abort;
 use crate::operation::Operation;
 use crate::words::{Epoch, OperationId};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
@@ -48,14 +48,15 @@ impl Default for Entry {
 
 #[derive(Default)]
 pub(crate) struct Live {
-    entries: Arc<Mutex<HashMap<OperationId, Entry>>>,
+    entries: Arc<Mutex<BTreeMap<OperationId, Entry>>>,
     /// Attempts running here.
     running: Arc<AtomicUsize>,
 }
 
-type Entries = Arc<Mutex<HashMap<OperationId, Entry>>>;
+/// In the order of their ids, so that who is rung first is the same each time.
+type Entries = Arc<Mutex<BTreeMap<OperationId, Entry>>>;
 
-fn lock(e: &Entries) -> MutexGuard<'_, HashMap<OperationId, Entry>> {
+fn lock(e: &Entries) -> MutexGuard<'_, BTreeMap<OperationId, Entry>> {
     e.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
