@@ -242,7 +242,7 @@ fn a_step_that_breaks_older_replicas_is_not_made_while_they_live() -> Result<()>
         ensure!(!status.success());
         // One log for all runs of a replica.
         let said = process.said();
-        Ok(said.lines().filter(|l| l.starts_with("counterfoil: ")).next_back().unwrap_or_default().to_owned())
+        Ok(said.lines().rfind(|l| l.starts_with("counterfoil: ")).unwrap_or_default().to_owned())
     };
     stage.play(Some("breaks"));
     stage.cluster.terminate(2)?;
