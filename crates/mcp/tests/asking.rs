@@ -347,17 +347,17 @@ async fn our_legacy_client_answers_on_the_way() {
         assert_eq!(server.next().await, Seen::Notified("notifications/initialized".into()));
         assert_eq!((client.revision(), client.session()), (*revision, None));
         assert!(client.welcome().has("serverInfo"));
+        let oldest = *revision == Revision::V2025_03_26;
         let yes = async |question: Question| {
-            let oldest = *revision == Revision::V2025_03_26;
             let method = if oldest { "roots/list" } else { "elicitation/create" };
             assert_eq!((question.key.as_str(), question.method.as_str()), ("\"q-1\"", method));
             assert!(question.request().is_ok());
-            Some(raw(r#"{"action":"accept"}"#))
+            Some(raw(if oldest { r#"{"roots":[]}"# } else { r#"{"action":"accept"}"# }))
         };
         let outcome = |reply: mcp::client::Reply| reply.result.get("outcome").unwrap().to_string();
         let reply = client.call_tool("ask", None, CallOptions::default(), yes).await.unwrap();
         // What it says is the service's matter; it came back as it was given.
-        assert_eq!(outcome(reply), r#"{"action":"accept"}"#);
+        assert_eq!(outcome(reply), if oldest { r#"{"roots":[]}"# } else { r#"{"action":"accept"}"# });
         let no = async |_: Question| None;
         let reply = client.call_tool("ask", None, CallOptions::default(), no).await.unwrap();
         assert_eq!(outcome(reply), r#"[-1,"The request was declined."]"#);
