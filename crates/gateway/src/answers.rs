@@ -6,16 +6,13 @@ use crate::principal::principal_of;
 use crate::rounds::{self, Closed, Subject, asks_a_person};
 use crate::service::Shared;
 use ledger::service::OperateError;
-use ledger::{
-    BlobKind, Env as _, InputKind, Millis, Operation, OperationId, Receipt, Store, SystemEnv, Verdict,
-};
+use ledger::{Env as _, InputKind, Millis, Operation, OperationId, Store, SystemEnv};
 use mcp::Revision;
 use mcp::error::RpcError;
 use mcp::input::{Answer, InputRequest};
 use mcp::json::{Limits, Raw};
 use mcp::server::{Asked, Caller, ClientError, MAX_ASKED_ID, Notifier};
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -107,13 +104,18 @@ struct Shelved {
     message: String,
 }
 
+/// A name that nobody guesses: 128 random bits.
+pub(crate) fn random_name() -> String {
+    format!("{:032x}", SystemEnv.random_u128())
+}
+
 fn place(name: &str, index: usize) -> String {
     format!("answer/{name}/{index}")
 }
 
 impl Mail {
     pub fn new(waiting: &Waiting, store: Arc<dyn Store>) -> Mail {
-        let name = format!("{:032x}", SystemEnv.random_u128());
+        let name = random_name();
         let (sender, here) = mpsc::unbounded_channel();
         waiting.all().insert(name.clone(), sender);
         Mail { name, waiting: waiting.clone(), here, store }
@@ -206,7 +208,7 @@ async fn deliver(shared: &Shared, name: &str, index: usize, outcome: Outcome) ->
 }
 
 /// What came of recording an answer, as far as the client has to know: a refusal says that it was decided before.
-fn taken<T>(done: Result<T, OperateError>) -> Result<(), RpcError> {
+pub(crate) fn taken(done: Result<Operation, OperateError>) -> Result<(), RpcError> {
     match done {
         Ok(_) | Err(OperateError::Refused { .. } | OperateError::Unknown) => Ok(()),
         Err(e) => {
@@ -224,10 +226,7 @@ async fn answered(
     outcome: Outcome,
 ) -> Result<(), RpcError> {
     let Some(input) = op.inputs.get(index) else { return Ok(()) };
-    let kind = BlobKind::Request(u16::try_from(index).unwrap_or(u16::MAX));
-    let asked = shared.ledger.store().blob(op.id, kind).await.map_err(|_| rounds::unavailable())?;
-    let request =
-        rounds::question(&input.key, &asked.unwrap_or_default()).map_err(|_| rounds::unavailable())?;
+    let request = rounds::recorded(shared, op, index).await.map_err(|_| rounds::unavailable())?;
     let said = match &outcome {
         Ok(raw) => Answer::read(&request, raw).ok(),
         Err(_) => None,
@@ -254,22 +253,9 @@ async fn confirmed(
 ) -> Result<(), RpcError> {
     let request = rounds::confirm(op).ok().filter(|_| asks_a_person(op));
     let Some((request, raw)) = request.zip(outcome.ok()) else { return Ok(()) };
-    match Answer::read(&request, &raw).ok().and_then(|answer| rounds::happened(&answer)) {
-        Some(happened) => {
-            let by = format!("{principal}, asked by the client");
-            taken(shared.ledger.decide(op.id, by.clone(), verdict(happened, &by)).await)
-        }
-        None => Ok(()),
-    }
-}
-
-/// A person's word as the ledger keeps it.
-pub(crate) fn verdict(happened: bool, by: &str) -> Verdict {
-    if happened {
-        Verdict::Applied(Receipt(json!({ "saidBy": by, "happened": true }).to_string().into_bytes()))
-    } else {
-        Verdict::NotApplied
-    }
+    let happened = Answer::read(&request, &raw).ok().and_then(|answer| rounds::happened(&answer));
+    let given = rounds::Answers { happened, ..rounds::Answers::default() };
+    rounds::decide(shared, principal, op.id, &given).await.map_or(Ok(()), taken)
 }
 
 #[cfg(test)]

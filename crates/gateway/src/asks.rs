@@ -4,11 +4,12 @@
 //! begun anew, and finds them. A legacy client is asked on its stream meanwhile, and may answer at any replica. Nothing is
 //! kept but for that: reads leave no trace in the ledger.
 
-use crate::answers::{Mail, Name, Waiting};
+use crate::answers::{Mail, Name, Waiting, random_name};
+use crate::context::Context;
 use crate::rounds::{self, Subject};
 use crate::service::Shared;
 use ledger::canonical::canonicalise_arguments;
-use ledger::{Env as _, Fingerprint, Millis, Store, SystemEnv};
+use ledger::{Fingerprint, Millis, Store};
 use mcp::Revision;
 use mcp::constants::meta;
 use mcp::error::RpcError;
@@ -72,23 +73,22 @@ pub(crate) struct ReadState {
     /// Where they are, if they are too large to travel.
     #[serde(rename = "s", default, skip_serializing_if = "Option::is_none")]
     shelf: Option<String>,
-    /// Names the state, where each counts once.
-    #[serde(rename = "j", default, skip_serializing_if = "Option::is_none")]
-    once: Option<String>,
 }
 
 /// What is asked for: a state is bound to it.
 #[derive(Clone, Copy)]
 pub(crate) struct Of<'a> {
     pub asker: Asker,
-    pub principal: &'a str,
-    pub method: &'static str,
     /// The tool's canonical id, the resource's URI, the prompt's name.
     pub name: &'a str,
     pub arguments: Option<&'a RawObject>,
 }
 
 impl Of<'_> {
+    fn subject<'s>(&'s self, principal: &'s str, fingerprint: &'s [u8]) -> Subject<'s> {
+        Subject { principal, method: self.asker.method(), name: self.name, fingerprint }
+    }
+
     /// Most requests ask nothing, so it is made only where it is needed.
     fn fingerprint(&self) -> [u8; 32] {
         let raw = self.arguments.map(|a| a.raw());
@@ -98,20 +98,68 @@ impl Of<'_> {
             Err(_) => Sha256::digest(raw.as_ref().map_or("", Raw::as_str)).into(),
         }
     }
+}
 
-    fn subject<'f>(&'f self, fingerprint: &'f [u8]) -> Subject<'f> {
-        Subject { principal: self.principal, method: self.method, name: self.name, fingerprint }
+/// What a request brought back.
+#[derive(Default)]
+struct Brought {
+    round: u32,
+    /// The answers of this round and of those before.
+    given: Vec<(String, Raw)>,
+    /// The latter alone.
+    before: BTreeMap<String, Raw>,
+}
+
+impl Brought {
+    async fn of(shared: &Shared, of: Of<'_>, principal: &str, now: Given) -> Result<Brought, RpcError> {
+        let mut all = Brought::default();
+        if let Some(token) = &now.state {
+            let fingerprint = of.fingerprint();
+            let subject = of.subject(principal, &fingerprint);
+            let state: ReadState = match shared.unseal(rounds::PURPOSE, subject, token).await {
+                Ok(state) => state,
+                Err(rounds::Closed::Rejected) => return Err(rounds::rejected()),
+                Err(rounds::Closed::Unavailable) => return Err(rounds::unavailable()),
+            };
+            all.round = state.round;
+            all.given = earlier(shared, state).await?;
+        }
+        all.before = all.given.iter().cloned().collect();
+        // What was answered once stays as it was.
+        for (key, answer) in now.responses {
+            if all.given.iter().all(|(k, _)| *k != key) {
+                all.given.push((key, answer));
+            }
+        }
+        Ok(all)
     }
+}
+
+async fn earlier(shared: &Shared, state: ReadState) -> Result<Vec<(String, Raw)>, RpcError> {
+    let mut answers = state.answers;
+    if let Some(name) = &state.shelf {
+        let there = shared.ledger.store().shelved(name).await.map_err(|_| rounds::unavailable())?;
+        let rejected = |why: &'static str| {
+            shared.metrics.state_rejected(why);
+            rounds::rejected()
+        };
+        let there = there.ok_or_else(|| rejected("expired"))?;
+        answers = serde_json::from_slice(&there.data).map_err(|_| rejected("malformed"))?;
+    }
+    let limits = Limits { depth: input::MAX_DEPTH, ..Limits::default() };
+    let raw = |(key, value): (String, Box<RawValue>)| {
+        Some((key, Raw::parse(value.get().to_owned(), &limits).ok()?))
+    };
+    Ok(answers.into_iter().filter_map(raw).collect())
 }
 
 /// A reading request that may end in questions.
 pub(crate) struct Reading<'a> {
     shared: &'a Shared,
     of: Of<'a>,
+    principal: Arc<str>,
     round: u32,
-    once: bool,
-    /// How it asks; for its [`crate::context::Context`].
-    pub asks: Arc<Asks>,
+    asks: Arc<Asks>,
 }
 
 /// What is wrong with what a request brought back.
@@ -120,103 +168,48 @@ fn malformed(key: &str, why: &str) -> RpcError {
 }
 
 impl<'a> Reading<'a> {
-    /// Reads what the request brought back. `once`: a state counts once, with one set of answers.
+    /// Reads what the request brought back, and makes the context of what works on it.
     ///
     /// # Errors
     /// What the request is answered; nothing was worked on.
-    pub async fn of(
+    pub async fn begin(
         shared: &'a Shared,
-        exchange: &'a Exchange,
+        exchange: &Exchange,
         of: Of<'a>,
-        notifier: &Notifier,
-        once: bool,
-    ) -> Result<Reading<'a>, RpcError> {
+        timeout: Millis,
+        notifier: Notifier,
+    ) -> Result<(Reading<'a>, Context), RpcError> {
         let revision = exchange.caller.revision;
-        let declared = exchange.meta.client_capabilities().clone();
-        let mut this = Reading { shared, of, round: 0, once, asks: Arc::new(Asks::none()) };
-        let (mut given, mut used) = (Vec::new(), BTreeMap::new());
+        let mut context = shared.context(exchange, timeout, notifier.clone());
+        let principal = context.principal.clone();
+        let mut brought = Brought::default();
         let way = match &shared.keeper {
             Some(keeper) if revision.is_legacy() => Way::Stream(Box::new(Stream {
-                notifier: notifier.clone(),
+                notifier,
                 keeper: keeper.clone(),
-                principal: of.principal.into(),
+                principal: principal.clone(),
                 waiting: shared.waiting.clone(),
                 store: shared.ledger.store().clone(),
             })),
-            _ if revision.is_legacy() => Way::Nowhere,
+            None if revision.is_legacy() => Way::Nowhere,
             _ => {
-                (given, used) = this.brought(Given::of(&exchange.request)?).await?;
+                let given = Given::of(&exchange.request)?;
+                if !given.is_empty() {
+                    brought = Brought::of(shared, of, &principal, given).await?;
+                }
                 Way::Rounds
             }
         };
-        let used = Mutex::new(used);
-        this.asks = Arc::new(Asks { given, used, pending: Mutex::default(), way, revision, declared });
-        Ok(this)
-    }
-
-    /// The answers of this round and of those before; and the latter alone.
-    async fn brought(&mut self, now: Given) -> Result<(Vec<(String, Raw)>, BTreeMap<String, Raw>), RpcError> {
-        let mut all = Vec::new();
-        if let Some(token) = &now.state {
-            let fingerprint = self.of.fingerprint();
-            let subject = self.of.subject(&fingerprint);
-            let state: ReadState = match self.shared.unseal(rounds::PURPOSE, subject, token).await {
-                Ok(state) => state,
-                Err(rounds::Closed::Rejected) => return Err(rounds::rejected()),
-                Err(rounds::Closed::Unavailable) => return Err(rounds::unavailable()),
-            };
-            self.round = state.round;
-            if let Some(once) = &state.once {
-                self.spend(once, &now).await?;
-            }
-            all = self.earlier(state).await?;
-        }
-        let before = all.iter().cloned().collect();
-        // What was answered once stays as it was.
-        for (key, answer) in now.responses {
-            if all.iter().all(|(k, _)| *k != key) {
-                all.push((key, answer));
-            }
-        }
-        Ok((all, before))
-    }
-
-    async fn earlier(&self, state: ReadState) -> Result<Vec<(String, Raw)>, RpcError> {
-        let mut answers = state.answers;
-        if let Some(name) = &state.shelf {
-            let there = self.shared.ledger.store().shelved(name).await.map_err(|_| rounds::unavailable())?;
-            let rejected = |why: &'static str| {
-                self.shared.metrics.state_rejected(why);
-                rounds::rejected()
-            };
-            let there = there.ok_or_else(|| rejected("expired"))?;
-            answers = serde_json::from_slice(&there.data).map_err(|_| rejected("malformed"))?;
-        }
-        let limits = Limits { depth: input::MAX_DEPTH, ..Limits::default() };
-        let raw = |(key, value): (String, Box<RawValue>)| {
-            Some((key, Raw::parse(value.get().to_owned(), &limits).ok()?))
-        };
-        Ok(answers.into_iter().filter_map(raw).collect())
-    }
-
-    /// A state that counts once is used up by its first answers: the same again are the same request.
-    async fn spend(&self, name: &str, now: &Given) -> Result<(), RpcError> {
-        let store = self.shared.ledger.store();
-        let mut said: Vec<_> = now.responses.iter().map(|(k, a)| (k.as_str(), a.as_str())).collect();
-        said.sort_unstable();
-        let said = Sha256::digest(format!("{said:?}"));
-        let (name, until) = (format!("once/{name}"), store.now().plus(Millis::secs(86_400)));
-        let unavailable = |_| rounds::unavailable();
-        if store.shelve(&name, 0, said.to_vec(), Some(until)).await.map_err(unavailable)? {
-            return Ok(());
-        }
-        match store.shelved(&name).await.map_err(unavailable)? {
-            Some(first) if *first.data == *said => Ok(()),
-            _ => {
-                self.shared.metrics.state_rejected("spent");
-                Err(rounds::rejected())
-            }
-        }
+        let asks = Arc::new(Asks {
+            given: brought.given,
+            used: Mutex::new(brought.before),
+            pending: Mutex::default(),
+            way,
+            revision,
+            declared: exchange.meta.client_capabilities().clone(),
+        });
+        context.asks = Some(asks.clone());
+        Ok((Reading { shared, of, principal, round: brought.round, asks }, context))
     }
 
     /// How the request ends, if not as what worked on it says: `done` tells whether that came to a result.
@@ -236,13 +229,11 @@ impl<'a> Reading<'a> {
             return Err(RpcError::internal("Internal error: this asks more often than a client answers."));
         }
         let answers = self.asks.used();
-        let mut state = ReadState { round: self.round + 1, answers, ..ReadState::default() };
-        let random = || format!("{:032x}", SystemEnv.random_u128());
-        state.once = self.once.then(random);
+        let mut state = ReadState { round: self.round + 1, answers, shelf: None };
         let large = serde_json::to_vec(&state.answers).map_err(|_| rounds::unavailable())?;
         if large.len() > LARGE {
             let store = self.shared.ledger.store();
-            let name = format!("state/{}", random());
+            let name = format!("state/{}", random_name());
             let ttl = self.shared.keeper.as_ref().map_or(Millis::secs(600), seal::Keeper::state_ttl);
             let until = store.now().plus(ttl);
             let kept = store.shelve(&name, 0, large, Some(until)).await;
@@ -251,7 +242,8 @@ impl<'a> Reading<'a> {
             state.shelf = Some(name);
         }
         let fingerprint = self.of.fingerprint();
-        let token = self.shared.seal(rounds::PURPOSE, self.of.subject(&fingerprint), &state).await;
+        let subject = self.of.subject(&self.principal, &fingerprint);
+        let token = self.shared.seal(rounds::PURPOSE, subject, &state).await;
         let token = token.ok_or_else(rounds::unavailable)?;
         let info = [(meta::SERVER_INFO, self.shared.server_info.as_str())];
         WireResult::input_required(self.of.asker, requests, Some(&token), &info)
@@ -265,18 +257,6 @@ const LARGE: usize = 4 << 10;
 const LOOK: Duration = Duration::from_millis(500);
 
 impl Asks {
-    /// Nobody can be asked.
-    pub fn none() -> Asks {
-        Asks {
-            given: Vec::new(),
-            used: Mutex::default(),
-            pending: Mutex::default(),
-            way: Way::Nowhere,
-            revision: Revision::V2026_07_28,
-            declared: RawObject::empty().raw(),
-        }
-    }
-
     fn pending(&self) -> std::sync::MutexGuard<'_, Option<Pending>> {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -7,14 +7,12 @@ use crate::asks::{Of, Reading};
 use crate::catalog::Entry;
 use crate::ledgered::ledgered;
 use crate::preview;
-use crate::principal::principal_of;
 use crate::service::Shared;
 use crate::tool::{BadArguments, Body, Tool, ToolSettings};
 use crate::usage::Deprecated;
 use ledger::canonical::canonicalise_arguments;
 use ledger::store::Query;
 use ledger::{Call, CallError, CallerKey, Creation, Fingerprint, Operation, Scope};
-use mcp::constants::method;
 use mcp::error::RpcError;
 use mcp::input::Asker;
 use mcp::json::{Raw, RawObject};
@@ -129,23 +127,16 @@ async fn read(
     arguments: Option<&RawObject>,
     notifier: Notifier,
 ) -> Outcome {
-    let arguments = arguments.cloned().unwrap_or_else(RawObject::empty);
-    let result = match entry.schema.check(&arguments) {
+    let given = arguments.cloned().unwrap_or_else(RawObject::empty);
+    let result = match entry.schema.check(&given) {
         Ok(()) => {
-            let principal = principal_of(&exchange.caller.extensions);
-            let of = Of {
-                asker: Asker::ToolsCall,
-                principal: &principal,
-                method: method::TOOLS_CALL,
-                name: &entry.spec.canonical,
-                arguments: Some(&arguments),
-            };
-            let reading = match Reading::of(shared, exchange, of, &notifier, false).await {
-                Ok(reading) => reading,
+            let of = Of { asker: Asker::ToolsCall, name: &entry.spec.canonical, arguments };
+            let timeout = entry.settings.policy.timeout;
+            let (reading, context) = match Reading::begin(shared, exchange, of, timeout, notifier).await {
+                Ok(begun) => begun,
                 Err(e) => return e.into(),
             };
-            let context = shared.context(exchange, entry.settings.policy.timeout, notifier);
-            let read = tool.read(context.asking(&reading.asks), arguments.clone()).await;
+            let read = tool.read(context, given).await;
             if let Some(asked) = reading.end(read.is_ok()).await {
                 return asked;
             }

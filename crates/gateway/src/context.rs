@@ -52,12 +52,6 @@ impl Context {
         }
     }
 
-    /// The same with a way to ask the client.
-    pub(crate) fn asking(mut self, asks: &Arc<Asks>) -> Context {
-        self.asks = Some(asks.clone());
-        self
-    }
-
     /// Whether the client declared a capability, such as `sampling`.
     #[must_use]
     pub fn has(&self, capability: &str) -> bool {

@@ -2,7 +2,7 @@
 //! on the wire.
 
 use crate::answer;
-use crate::answers::{self, Name};
+use crate::answers::Name;
 use crate::call::{Asked, META_OPERATION, Parts, error_outcome, operation_meta, removed, shorten, text};
 use crate::call::{busy, creation};
 use crate::catalog::Entry;
@@ -12,6 +12,7 @@ use crate::principal::principal_of;
 use crate::rounds::{self, Closed, State, Subject, Unfit, asks_a_person};
 use crate::service::Shared;
 use crate::tool::{BadArguments, Body, Mode};
+use ledger::service::OperateError;
 use ledger::{
     Answer, Ask, Call, CallError, CallerKey, Carrier, Creation, DeliveryState, InputKind, Key, Kind,
     Operation, OperationId,
@@ -167,24 +168,13 @@ impl<'a> Ledgered<'a> {
                 return Err(self.told(&unavailable()));
             }
         };
-        let by = format!("{principal}, asked by the client");
-        let decided = match given.happened {
-            Some(happened) => {
-                let verdict = answers::verdict(happened, &by);
-                self.shared.ledger.decide(id, by, verdict).await
-            }
-            None if given.denied => self.shared.ledger.deny(id, &by).await,
-            None => {
-                self.call.answers = given.given;
-                return Ok(());
-            }
+        let Some(decided) = rounds::decide(self.shared, principal, id, &given).await else {
+            self.call.answers = given.given;
+            return Ok(());
         };
         match decided {
             // Refused: somebody decided before. The look-up tells how it stands.
-            Ok(_)
-            | Err(ledger::service::OperateError::Refused { .. } | ledger::service::OperateError::Unknown) => {
-                Ok(())
-            }
+            Ok(_) | Err(OperateError::Refused { .. } | OperateError::Unknown) => Ok(()),
             Err(_) => Err(self.told(&unavailable())),
         }
     }
@@ -358,7 +348,7 @@ impl<'a> Ledgered<'a> {
         match self.shared.ledger.hand_out(operation.id, ttl).await {
             Ok(op) => {
                 let task = answer::raw(&tasks::task(self.shared, &op));
-                let about = json!({ "id": op.id.to_string(), "attempt": op.attempt }).to_string();
+                let about = about(&op);
                 let members =
                     [(meta::SERVER_INFO, self.shared.server_info.as_str()), (META_OPERATION, about.as_str())];
                 let object = task.object().unwrap_or_else(mcp::json::RawObject::empty);
@@ -404,9 +394,7 @@ impl<'a> Ledgered<'a> {
 
     /// The recorded questions, if this client can be asked them.
     fn questions(&self, open: &[Ask]) -> Result<Vec<InputRequest>, Box<RpcError>> {
-        let asked: Result<Vec<_>, _> =
-            open.iter().map(|ask| rounds::question(&ask.key, &ask.request)).collect();
-        let asked = asked.map_err(|e| {
+        let asked = rounds::questions(open).map_err(|e| {
             tracing::error!(error = %e, "a question can't be asked");
             Box::new(RpcError::internal("Internal error: a question of this operation can't be read."))
         })?;
@@ -436,7 +424,7 @@ impl<'a> Ledgered<'a> {
             round: self.round + 1,
         };
         let token = self.shared.seal(rounds::PURPOSE, self.subject(), &state).await?;
-        let about = operation.map(|op| json!({ "id": op.id.to_string(), "attempt": op.attempt }).to_string());
+        let about = operation.map(about);
         let mut members = vec![(meta::SERVER_INFO, self.shared.server_info.as_str())];
         members.extend(about.as_deref().map(|about| (META_OPERATION, about)));
         let result = WireResult::input_required(Asker::ToolsCall, requests, Some(&token), &members);
@@ -455,6 +443,11 @@ enum Heard {
 
 /// How often the ledger is asked how the operation stands, beside its doorbell.
 const POLL: Duration = Duration::from_millis(500);
+
+/// What a client hears of an operation that has no result yet.
+fn about(op: &Operation) -> String {
+    json!({ "id": op.id.to_string(), "attempt": op.attempt }).to_string()
+}
 
 fn approval(open: &[Ask]) -> bool {
     open.iter().any(|ask| ask.kind == InputKind::Approval)

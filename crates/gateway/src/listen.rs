@@ -25,6 +25,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
+use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::{Instant, Interval, interval_at};
 
@@ -92,6 +93,15 @@ impl Out {
     async fn all_updated<'a>(&self, uris: impl Iterator<Item = &'a String>) -> bool {
         for uri in uris {
             if !self.updated(uri).await {
+                return false;
+            }
+        }
+        true
+    }
+
+    async fn all_tasks(&self, news: &[RawObject]) -> bool {
+        for task in news {
+            if !self.send(TASKS, Some(task)).await {
                 return false;
             }
         }
@@ -218,75 +228,78 @@ pub(crate) fn listen(
             return Box::pin(std::future::ready(()));
         }
     };
-    if !tasks.is_empty() {
-        let principal = principal_of(&exchange.caller.extensions);
-        let declared = exchange.meta.client_capabilities().clone();
-        let (shared, standing) = (shared.clone(), Standing::of(&exchange.caller));
-        return Box::pin(async move {
-            match Tasks::of(&shared, principal, declared, tasks).await {
-                Ok(tasks) => with_tasks(&shared, wanted, tasks, standing, responder).await,
-                Err(e) => responder.answer(e),
-            }
-        });
+    let standing = Standing::of(&exchange.caller);
+    if tasks.is_empty() {
+        return Box::pin(Listening::open(shared, wanted, None, standing, responder).serve());
     }
-    // From before the acknowledgement, so that nothing is missed behind it.
-    let mut changes = shared.changes.listen();
-    let info = shared.server_info.as_str();
-    let out = Out::new(responder.listen(&wanted.acknowledged(&[]), &[(meta::SERVER_INFO, info)]));
-    let counted = Counted::new(&shared.metrics.listeners);
-    let mut standing = Standing::of(&exchange.caller);
+    let principal = principal_of(&exchange.caller.extensions);
+    let declared = exchange.meta.client_capabilities().clone();
+    let shared = shared.clone();
     Box::pin(async move {
-        let _counted = &counted;
+        match Tasks::of(&shared, principal, declared, tasks).await {
+            Ok(tasks) => {
+                let tasks = Some(Box::new(tasks));
+                Listening::open(&shared, wanted, tasks, standing, responder).serve().await;
+            }
+            Err(e) => responder.answer(e),
+        }
+    })
+}
+
+/// An open stream of the modern era.
+struct Listening {
+    wanted: Wanted,
+    /// Boxed, since most streams follow none.
+    tasks: Option<Box<Tasks>>,
+    changes: Receiver<Change>,
+    standing: Standing,
+    out: Out,
+    _counted: Counted,
+}
+
+impl Listening {
+    fn open(
+        shared: &Shared,
+        wanted: Wanted,
+        tasks: Option<Box<Tasks>>,
+        standing: Standing,
+        responder: Responder,
+    ) -> Listening {
+        // From before the acknowledgement, so that nothing is missed behind it.
+        let changes = shared.changes.listen();
+        let acknowledged = wanted.acknowledged(&tasks.as_ref().map_or_else(Vec::new, |tasks| tasks.ids()));
+        let info = shared.server_info.as_str();
+        let out = Out::new(responder.listen(&acknowledged, &[(meta::SERVER_INFO, info)]));
+        let _counted = Counted::new(&shared.metrics.listeners);
+        Listening { wanted, tasks, changes, standing, out, _counted }
+    }
+
+    async fn serve(mut self) {
+        let Listening { wanted, tasks, changes, standing, out, .. } = &mut self;
         loop {
             let open = tokio::select! {
                 () = out.stream.ended() => false,
                 () = standing.lost() => false,
                 heard = changes.recv() => match heard {
-                    Ok(change) => wanted.tell(&out, &change).await,
-                    Err(RecvError::Lagged(_)) => wanted.tell_all(&out).await,
+                    Ok(change) => wanted.tell(out, &change).await,
+                    Err(RecvError::Lagged(_)) => wanted.tell_all(out).await,
                     Err(RecvError::Closed) => false,
                 },
+                news = next_of(tasks) => Box::pin(out.all_tasks(&news)).await,
             };
             if !open {
                 return;
             }
         }
-    })
+    }
 }
 
-/// As [`listen`], of a stream that follows tasks too; streams without any don't carry what that takes.
-async fn with_tasks(
-    shared: &Arc<Shared>,
-    wanted: Wanted,
-    mut tasks: Tasks,
-    mut standing: Standing,
-    responder: Responder,
-) {
-    let mut changes = shared.changes.listen();
-    let info = shared.server_info.as_str();
-    let acknowledged = wanted.acknowledged(&tasks.ids());
-    let out = Out::new(responder.listen(&acknowledged, &[(meta::SERVER_INFO, info)]));
-    let _counted = Counted::new(&shared.metrics.listeners);
-    loop {
-        let open = tokio::select! {
-            () = out.stream.ended() => false,
-            () = standing.lost() => false,
-            heard = changes.recv() => match heard {
-                Ok(change) => wanted.tell(&out, &change).await,
-                Err(RecvError::Lagged(_)) => wanted.tell_all(&out).await,
-                Err(RecvError::Closed) => false,
-            },
-            news = tasks.next() => {
-                let mut open = true;
-                for task in &news {
-                    open = open && out.send(TASKS, Some(task)).await;
-                }
-                open
-            }
-        };
-        if !open {
-            return;
-        }
+/// What is news of the tasks that a stream follows; never, if it follows none.
+async fn next_of(tasks: &mut Option<Box<Tasks>>) -> Vec<RawObject> {
+    match tasks {
+        // Boxed, or every stream would carry what this takes.
+        Some(tasks) => Box::pin(tasks.next()).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -6,11 +6,14 @@
 
 use crate::service::Shared;
 use ledger::canonical::canonicalise;
-use ledger::{BlobKind, InputKind, Millis, Operation, OperationId, StoreError};
+use ledger::service::OperateError;
+use ledger::{Ask, BlobKind, InputKind, Millis, Operation, OperationId, Receipt, StoreError, Verdict};
 use mcp::error::RpcError;
 use mcp::input::{Answer, InputRequest};
 use mcp::json::{Limits, Raw, quote};
 use serde::{Deserialize, Serialize};
+use serde_json::json;
+use std::sync::Arc;
 
 /// The most rounds of one request: the official clients call that often and then give up.
 pub(crate) const MAX_ROUNDS: u32 = 10;
@@ -162,10 +165,8 @@ pub(crate) async fn answers(
         return Ok(all);
     }
     for (key, response) in responses {
-        let Some(i) = op.inputs.iter().position(|input| input.key == *key) else { continue };
-        let kind = BlobKind::Request(u16::try_from(i).unwrap_or(u16::MAX));
-        let asked = shared.ledger.store().blob(op.id, kind).await.map_err(Unfit::Store)?;
-        let request = question(key, &asked.unwrap_or_default()).map_err(Unfit::Store)?;
+        let Some(i) = op.input(key) else { continue };
+        let request = recorded(shared, op, i).await.map_err(Unfit::Store)?;
         let answer = Answer::read(&request, response).map_err(|why| unfit(key, &why))?;
         let input = &op.inputs[i];
         // A yes after a yes is the same, whoever said that and in which words.
@@ -192,7 +193,44 @@ pub(crate) fn spelled(answer: &Raw) -> Vec<u8> {
     )
 }
 
-/// A recorded question.
+/// Makes the decision that is among them, if there is one: a person's word about an effect, or a no.
+pub(crate) async fn decide(
+    shared: &Arc<Shared>,
+    principal: &str,
+    id: OperationId,
+    given: &Answers,
+) -> Option<Result<Operation, OperateError>> {
+    let by = format!("{principal}, asked by the client");
+    match given.happened {
+        Some(true) => {
+            // A person's word, as the ledger keeps it.
+            let word = json!({ "saidBy": by, "happened": true }).to_string().into_bytes();
+            Some(shared.ledger.decide(id, by, Verdict::Applied(Receipt(word))).await)
+        }
+        Some(false) => Some(shared.ledger.decide(id, by, Verdict::NotApplied).await),
+        None if given.denied => Some(shared.ledger.deny(id, &by).await),
+        None => None,
+    }
+}
+
+/// The question with this index that an operation asked.
+pub(crate) async fn recorded(
+    shared: &Shared,
+    op: &Operation,
+    index: usize,
+) -> Result<InputRequest, StoreError> {
+    let kind = BlobKind::Request(u16::try_from(index).unwrap_or(u16::MAX));
+    let asked = shared.ledger.store().blob(op.id, kind).await?;
+    let key = op.inputs.get(index).map_or("", |input| &input.key);
+    question(key, &asked.unwrap_or_default())
+}
+
+/// Questions as the ledger gives them.
+pub(crate) fn questions(open: &[Ask]) -> Result<Vec<InputRequest>, StoreError> {
+    open.iter().map(|ask| question(&ask.key, &ask.request)).collect()
+}
+
+/// A question as it is recorded.
 pub(crate) fn question(key: &str, request: &[u8]) -> Result<InputRequest, StoreError> {
     let limits = Limits { depth: mcp::input::MAX_DEPTH, unique_members: true };
     Raw::parse(request.to_vec(), &limits)

@@ -4,7 +4,7 @@
 use crate::read::{HANDLE, HANDLES, Readers, SHELVED, count};
 use crate::record::{Change, Kind};
 use crate::shared::Shared;
-use crate::{describe, is_definite};
+use crate::{describe, is_definite, is_in_the_way};
 use ledger::handle::{Handle, HandleChange, MAX_HANDLES};
 use ledger::store::{Committed, Shelved, StoreError, shelf_bounded};
 use ledger::words::{Millis, Time};
@@ -144,12 +144,7 @@ pub(crate) async fn write(
                 };
             }
             Ok(Err(e)) if is_definite(&e) => {
-                let in_the_way = [
-                    SqlState::T_R_DEADLOCK_DETECTED,
-                    SqlState::T_R_SERIALIZATION_FAILURE,
-                    SqlState::LOCK_NOT_AVAILABLE,
-                ];
-                if e.code().is_some_and(|c| in_the_way.contains(c)) && tries < TRIES {
+                if is_in_the_way(&e) && tries < TRIES {
                     tries += 1;
                     tokio::time::sleep(std::time::Duration::from_millis(1 << tries)).await;
                     continue;

@@ -225,6 +225,14 @@ pub(crate) fn is_definite(error: &tokio_postgres::Error) -> bool {
     error.as_db_error().is_some_and(|e| e.parsed_severity() == Some(Severity::Error))
 }
 
+/// Whether another's work was in the way, so that the same may well succeed a moment later.
+pub(crate) fn is_in_the_way(error: &tokio_postgres::Error) -> bool {
+    use tokio_postgres::error::SqlState;
+    let passing =
+        [SqlState::T_R_DEADLOCK_DETECTED, SqlState::T_R_SERIALIZATION_FAILURE, SqlState::LOCK_NOT_AVAILABLE];
+    error.code().is_some_and(|c| passing.contains(c))
+}
+
 pub(crate) fn unavailable(error: &tokio_postgres::Error) -> StoreError {
     StoreError::Unavailable(describe(error))
 }

@@ -9,7 +9,7 @@ use crate::queue::{Job, Work};
 use crate::record::Change;
 use crate::rows::{Claim, Payload, Rows};
 use crate::shared::Shared;
-use crate::{describe, is_definite};
+use crate::{describe, is_definite, is_in_the_way};
 use ledger::store::{Committed, StoreError};
 use ledger::words::Epoch;
 use std::sync::Arc;
@@ -193,12 +193,7 @@ async fn commit(shared: &Shared, lane: i16, mut jobs: Vec<Job>, epoch: Epoch, ho
                 (careful, surprised) = (true, true);
             }
             Ok(Err(e)) if is_definite(&e) => {
-                let in_the_way = [
-                    SqlState::T_R_DEADLOCK_DETECTED,
-                    SqlState::T_R_SERIALIZATION_FAILURE,
-                    SqlState::LOCK_NOT_AVAILABLE,
-                ];
-                if e.code().is_some_and(|c| in_the_way.contains(c)) && tries < TRIES {
+                if is_in_the_way(&e) && tries < TRIES {
                     tries += 1;
                     tokio::time::sleep(Duration::from_millis(1 << tries)).await;
                     continue;

@@ -3,7 +3,7 @@
 use super::fail::{Done, Fail, USAGE};
 use super::out::Out;
 use super::place::Place;
-use crate::config::{Postgres, show_size};
+use crate::config::{Config, Postgres, show_size};
 use crate::run::Use;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -26,11 +26,11 @@ pub(super) async fn run(args: Args, out: &Out) -> Done {
             dump(place)
         ))),
         (None, None) => Err(Fail::usage("name the new file: counterfoil backup FILE")),
-        (None, Some(file)) => sqlite(&args, file, out).await,
+        (None, Some(file)) => sqlite(&args, &config, file, out).await,
     }
 }
 
-async fn sqlite(args: &Args, file: &Path, out: &Out) -> Done {
+async fn sqlite(args: &Args, config: &Config, file: &Path, out: &Out) -> Done {
     let wrong = |why: &str| Fail::usage(format!("{} can't be the new file: {why}", file.display()));
     // The process that holds the ledger makes the copy, wherever it was started.
     let to = std::path::absolute(file).map_err(|e| wrong(&e.to_string()))?;
@@ -40,7 +40,7 @@ async fn sqlite(args: &Args, file: &Path, out: &Out) -> Done {
     session.close().await?;
     let answer = answer?;
     let (bytes, at) = (answer["bytes"].as_u64().unwrap_or(0), answer["at"].as_str().unwrap_or("?"));
-    let key = master_file(args)?;
+    let key = master_file(config);
     out.document(&json!({ "file": to, "bytes": bytes, "at": at, "masterKey": key }));
     out.say(format!("copied to {to}: {}, as of {at}", show_size(bytes)));
     if let Some(key) = &key {
@@ -56,10 +56,9 @@ async fn sqlite(args: &Args, file: &Path, out: &Out) -> Done {
 }
 
 /// Where the master key is, if it is a file of the ledger's own.
-fn master_file(args: &Args) -> Result<Option<PathBuf>, Fail> {
-    let config = args.place.load()?;
+fn master_file(config: &Config) -> Option<PathBuf> {
     let file = config.ledger.directory().join(seal::FILE);
-    Ok((config.seal.master.is_none() && file.exists()).then_some(file))
+    (config.seal.master.is_none() && file.exists()).then_some(file)
 }
 
 /// A logical copy, without the password.

@@ -2,10 +2,8 @@
 
 use super::{TIMEOUT, bounded, failed, params, shown, string, strings};
 use crate::asks::{Of, Reading};
-use crate::principal::principal_of;
 use crate::prompt::{Made, PromptSpec};
 use crate::service::Shared;
-use mcp::constants::method;
 use mcp::error::RpcError;
 use mcp::input::Asker;
 use mcp::json::{Raw, quote};
@@ -41,12 +39,9 @@ async fn made(
     let catalog = shared.catalog();
     let (spec, body) = catalog.prompt(&name).ok_or_else(|| unknown(&name))?;
     check(spec, &arguments)?;
-    let principal = principal_of(&exchange.caller.extensions);
-    let (asker, method) = (Asker::PromptsGet, method::PROMPTS_GET);
     let given = params.get("arguments").and_then(|a| a.object());
-    let of = Of { asker, principal: &principal, method, name: &name, arguments: given.as_ref() };
-    let reading = Reading::of(shared, exchange, of, &notifier, false).await?;
-    let context = shared.context(exchange, TIMEOUT, notifier).asking(&reading.asks);
+    let of = Of { asker: Asker::PromptsGet, name: &name, arguments: given.as_ref() };
+    let (reading, context) = Reading::begin(shared, exchange, of, TIMEOUT, notifier).await?;
     let made = bounded(body.get(context, arguments)).await;
     if let Some(asked) = reading.end(made.is_ok()).await {
         return Ok(Err(asked));

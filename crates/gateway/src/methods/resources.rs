@@ -3,13 +3,11 @@
 use super::{TIMEOUT, bounded, failed, params, string};
 use crate::asks::{Of, Reading};
 use crate::catalog::MAX_URI;
-use crate::principal::principal_of;
 use crate::resource::{Contents, Data};
 use crate::service::Shared;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::StatusCode;
-use mcp::constants::method;
 use mcp::error::RpcError;
 use mcp::input::Asker;
 use mcp::json::quote;
@@ -62,11 +60,8 @@ async fn contents(
     }
     let missing = || not_found(exchange.caller.revision.is_legacy(), &uri);
     let found = shared.catalog().resource(&uri).ok_or_else(missing)?;
-    let principal = principal_of(&exchange.caller.extensions);
-    let (asker, method) = (Asker::ResourcesRead, method::RESOURCES_READ);
-    let of = Of { asker, principal: &principal, method, name: &uri, arguments: None };
-    let reading = Reading::of(shared, exchange, of, &notifier, false).await?;
-    let context = shared.context(exchange, TIMEOUT, notifier).asking(&reading.asks);
+    let of = Of { asker: Asker::ResourcesRead, name: &uri, arguments: None };
+    let (reading, context) = Reading::begin(shared, exchange, of, TIMEOUT, notifier).await?;
     let read = bounded(found.reader.read(context, &uri, found.variables)).await;
     if let Some(asked) = reading.end(read.is_ok()).await {
         return Ok(Err(asked));

@@ -128,7 +128,7 @@ async fn questions(shared: &Shared, op: &Operation) -> Result<Vec<InputRequest>,
         return Ok(rounds::confirm(op).into_iter().collect());
     }
     let open = shared.ledger.asked(op).await.map_err(|_| rounds::unavailable())?;
-    open.iter().map(|ask| rounds::question(&ask.key, &ask.request)).collect::<Result<_, _>>().map_err(|e| {
+    rounds::questions(&open).map_err(|e| {
         tracing::error!(error = %e, "a question of a task can't be read");
         rounds::unavailable()
     })
@@ -192,14 +192,10 @@ fn acknowledged(shared: &Shared, exchange: &Exchange) -> Outcome {
 }
 
 /// What came of changing a task: a refusal says that it is past that, which is no error of the client.
-fn taken<T>(done: Result<T, OperateError>) -> Result<(), RpcError> {
+fn taken(done: Result<Operation, OperateError>) -> Result<(), RpcError> {
     match done {
-        Ok(_) | Err(OperateError::Refused { .. }) => Ok(()),
         Err(OperateError::Unknown) => Err(unknown()),
-        Err(e) => {
-            tracing::warn!(error = %e, "a task could not be changed");
-            Err(rounds::unavailable())
-        }
+        done => answers::taken(done),
     }
 }
 
@@ -232,10 +228,8 @@ async fn answer(
             Unfit::Answer(e) => *e,
             Unfit::Store(_) => rounds::unavailable(),
         })?;
-        let by = format!("{principal}, asked by the client");
-        let done = match given.happened {
-            Some(happened) => shared.ledger.decide(op.id, by.clone(), answers::verdict(happened, &by)).await,
-            None if given.denied => shared.ledger.deny(op.id, &by).await,
+        let done = match rounds::decide(shared, principal, op.id, &given).await {
+            Some(done) => done,
             None if given.given.is_empty() => return Ok(()),
             None => match shared.ledger.answer(op.id, principal, &given.given).await {
                 Err(OperateError::Refused { refusal: Refusal::AnswerConflict, .. }) => {

@@ -112,6 +112,15 @@ fn intend(op: &mut Operation, blobs: &mut Vec<Blob>, intent: Intent, key: Effect
     blobs.push(Blob { kind: BlobKind::Intent(index), data: intent.body });
 }
 
+/// Whether an effect may begin under this name: each is intended once, and an operation has so many at most.
+fn new_effect(op: &Operation, intent: &Intent) -> Result<(), Refusal> {
+    if let Some(i) = op.effect(&intent.name, &intent.discriminator) {
+        let same = op.effects[i].digest == intent.digest();
+        return Err(if same { Refusal::Nothing } else { Refusal::IntentMismatch });
+    }
+    if op.effects.len() >= MAX_EFFECTS { Err(Refusal::TooManyEffects) } else { Ok(()) }
+}
+
 fn send_deadline(op: &Operation, send_timeout: Millis, now: Time) -> Time {
     now.plus(send_timeout).min(op.deadline)
 }
@@ -223,30 +232,12 @@ pub fn decide(op: &Operation, event: Event, now: Time) -> Result<Transition, Ref
         },
         Event::Intend { fence, intent, key } => {
             beginning(op, fence)?;
-            if let Some(i) = op.effect(&intent.name, &intent.discriminator) {
-                return Err(if op.effects[i].digest == intent.digest() {
-                    Refusal::Nothing
-                } else {
-                    Refusal::IntentMismatch
-                });
-            }
-            if op.effects.len() >= MAX_EFFECTS {
-                return Err(Refusal::TooManyEffects);
-            }
+            new_effect(op, &intent)?;
             intend(&mut next, &mut blobs, *intent, key, now);
         }
         Event::Local { fence, intent, key, receipt } => {
             beginning(op, fence)?;
-            if let Some(i) = op.effect(&intent.name, &intent.discriminator) {
-                return Err(if op.effects[i].digest == intent.digest() {
-                    Refusal::Nothing
-                } else {
-                    Refusal::IntentMismatch
-                });
-            }
-            if op.effects.len() >= MAX_EFFECTS {
-                return Err(Refusal::TooManyEffects);
-            }
+            new_effect(op, &intent)?;
             let index = op.effects.len();
             intend(&mut next, &mut blobs, *intent, key, now);
             let e = &mut next.effects[index];

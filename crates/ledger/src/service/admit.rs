@@ -10,7 +10,7 @@ use crate::input::{self, Given as GivenAnswers, MAX_ANSWER};
 use crate::operation::{DeliveryState, Execution, Operation, Unkeyed};
 use crate::planted;
 use crate::store::{BlobKind, Committed, SlotWrite, StoreError, Write};
-use crate::twin::{self, Twin};
+use crate::twin::Twin;
 use crate::words::{Epoch, Key, Millis, OperationId, Time};
 use std::future::Future;
 use std::pin::Pin;
@@ -432,13 +432,7 @@ impl Ledger {
         let mut watch = self.live.watch(op.id, false);
         let mut op = op;
         loop {
-            match twin::classify(
-                &op,
-                self.store.now(),
-                call.guard_window,
-                self.store.gaps(),
-                self.caller_gone(&op),
-            ) {
+            match self.twin_of(call, &op) {
                 Twin::Join => return Ok(Waited::Join(Box::new(op))),
                 // It waited on this one, so it is answered about this one and never becomes another.
                 Twin::Delivered | Twin::History => return Ok(Waited::Answer(error(self.twin(call, &op)))),

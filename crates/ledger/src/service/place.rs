@@ -111,6 +111,12 @@ impl Ledger {
         }
     }
 
+    /// What the newest operation of its slot is to a call without a key.
+    pub(super) fn twin_of(&self, call: &Call, op: &Operation) -> Twin {
+        let (now, gaps) = (self.store.now(), self.store.gaps());
+        twin::classify(op, now, call.guard_window, gaps, self.caller_gone(op))
+    }
+
     async fn place_by_slot(&self, call: &Call, key: Option<Key>) -> Result<Place, StoreError> {
         let Some(op) = self.store.by_slot(&call.scope.slot_hash(&call.fingerprint)).await? else {
             if planted!(SlotWithoutCompareAndSet) {
@@ -120,22 +126,12 @@ impl Ledger {
         };
         // Deliveries are written lazily: what is on its way counts.
         let op = self.outbox.newest(op);
-        Ok(
-            match twin::classify(
-                &op,
-                self.store.now(),
-                call.guard_window,
-                self.store.gaps(),
-                self.caller_gone(&op),
-            ) {
-                Twin::History if planted!(SlotWithoutCompareAndSet) => {
-                    Place::New { key, slot: SlotWrite::Set }
-                }
-                Twin::History => Place::New { key, slot: SlotWrite::CompareAndSet(Some(op.id)) },
-                Twin::Join => Place::Known(Box::new(op), JoinedBy::Fingerprint),
-                Twin::Wait => Place::Wait(Box::new(op)),
-                Twin::Delivered => Place::Error(Box::new(self.twin(call, &op))),
-            },
-        )
+        Ok(match self.twin_of(call, &op) {
+            Twin::History if planted!(SlotWithoutCompareAndSet) => Place::New { key, slot: SlotWrite::Set },
+            Twin::History => Place::New { key, slot: SlotWrite::CompareAndSet(Some(op.id)) },
+            Twin::Join => Place::Known(Box::new(op), JoinedBy::Fingerprint),
+            Twin::Wait => Place::Wait(Box::new(op)),
+            Twin::Delivered => Place::Error(Box::new(self.twin(call, &op))),
+        })
     }
 }

@@ -16,7 +16,7 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use tokio::time::{Instant, timeout_at};
 
-use super::reply::{LIMITS, answer, is_stream, progress, refusal};
+use super::reply::{answer, is_stream, message, progress, refusal};
 use super::rounds::Question;
 use super::transport::{self, Transport, collect, reason};
 use super::{CallOptions, ClientConfig, Reply};
@@ -330,11 +330,7 @@ impl LegacyClient {
             let frame = frame.map_err(|e| Error::Unknown(format!("the stream broke off: {}", reason(&e))))?;
             let Ok(piece) = frame.into_data() else { continue };
             for event in reader.push(&piece) {
-                if event.kind != "message" || event.data.is_empty() {
-                    continue;
-                }
-                let message = RawObject::parse(event.data, &LIMITS)
-                    .map_err(|e| Error::Protocol(format!("an event is not a JSON-RPC message: {e}")))?;
+                let Some(message) = message(event)? else { continue };
                 match (message.string("method").map(|m| m.into_owned()), message.get("id").and_then(Id::new))
                 {
                     (Some(method), Some(own)) if method == method::PING => {

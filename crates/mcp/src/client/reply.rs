@@ -66,6 +66,15 @@ pub(super) async fn read(
     })
 }
 
+/// The message that an event carries. Events of other types, and primers without data, carry none.
+pub(super) fn message(event: sse::Event) -> Result<Option<RawObject>, Error> {
+    if event.kind != "message" || event.data.is_empty() {
+        return Ok(None);
+    }
+    let message = RawObject::parse(event.data, &LIMITS);
+    message.map(Some).map_err(|e| Error::Protocol(format!("an event is not a JSON-RPC message: {e}")))
+}
+
 async fn stream(
     status: StatusCode,
     mut body: Incoming,
@@ -78,12 +87,7 @@ async fn stream(
         let frame = frame.map_err(|e| Error::Unknown(format!("the stream broke off: {}", reason(&e))))?;
         let Ok(piece) = frame.into_data() else { continue };
         for event in reader.push(&piece) {
-            // Events of other types, and primers without data, are not messages.
-            if event.kind != "message" || event.data.is_empty() {
-                continue;
-            }
-            let message = RawObject::parse(event.data, &LIMITS)
-                .map_err(|e| Error::Protocol(format!("an event is not a JSON-RPC message: {e}")))?;
+            let Some(message) = message(event)? else { continue };
             if let Some(answer) = answer(status, &message, id) {
                 return answer;
             }

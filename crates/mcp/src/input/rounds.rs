@@ -27,6 +27,15 @@ impl Asker {
             _ => None,
         }
     }
+
+    /// Its method.
+    pub fn method(self) -> &'static str {
+        match self {
+            Asker::ToolsCall => method::TOOLS_CALL,
+            Asker::ResourcesRead => method::RESOURCES_READ,
+            Asker::PromptsGet => method::PROMPTS_GET,
+        }
+    }
 }
 
 /// Why there is no such result. A mistake of the program, nothing that a client could bring about.
