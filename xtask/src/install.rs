@@ -1,6 +1,6 @@
 //! What the tests need beside a Rust toolchain, by package name: a C compiler (the bundled SQLite), curl, Node.js 22
 //! or newer with the TypeScript client and the conformance suite, Python 3.10 or newer with the Python client, nginx,
-//! libfaketime, PostgreSQL and NATS.
+//! libfaketime, a desktop's keyring, PostgreSQL and NATS.
 //! What is there already is used; all else goes into `build/`, or by `apt-get` where the machine lacks the tool itself.
 
 use crate::steps::must;
@@ -28,6 +28,7 @@ pub fn clients() -> Result<()> {
     curl()?;
     languages()?;
     faketime()?;
+    keyring()?;
     postgres()?;
     nats()?;
     nginx()?;
@@ -68,6 +69,15 @@ pub fn apt(packages: &[&str]) -> Result<()> {
 
 fn compiler() -> Result<()> {
     if version(Path::new("cc"), "--version").is_some() { Ok(()) } else { apt(&["gcc", "libc6-dev", "make"]) }
+}
+
+/// A desktop's keyring, for the test that reads a key from one.
+fn keyring() -> Result<()> {
+    let there = |program: &str| Path::new("/usr/bin").join(program).exists();
+    if ["dbus-run-session", "gnome-keyring-daemon", "secret-tool"].iter().all(|p| there(p)) {
+        return Ok(());
+    }
+    apt(&["dbus", "gnome-keyring", "libsecret-tools"])
 }
 
 /// The documents show it, and their transcripts are played.

@@ -414,7 +414,7 @@ const BAD: &[(&str, &str, &str, bool)] = &[
     ("[alerts]\nwebhook = \"https://h/${env:X}\"\n", "2:11", "with nothing around it", false),
     ("[seal]\nmaster = \"AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=\"\n", "2:10", "never written", true),
     ("[seal]\nmaster = \"${env:NO_SUCH}\"\n", "2:10", "variable NO_SUCH is not set", false),
-    ("[seal]\nmaster = \"keyring\"\n", "2:10", "not read in this version", true),
+    ("[seal]\nmaster = \"keyring\"\n", "2:10", "a secret is named", true),
     ("[seal]\nkeys = \"file\"\n", "2:8", "kept in the \"ledger\"", true),
     ("[seal]\nstate_ttl = \"1s\"\n", "2:13", "outside 30s to 1d", false),
     // What this version has no room for.

@@ -42,7 +42,7 @@ pub(super) struct Rotate {
 pub(super) struct Allow {
     #[command(flatten)]
     place: Place,
-    /// Where the other one is: '${env:NAME}' or '${file:PATH}'
+    /// Where the other one is: '${env:NAME}', '${file:PATH}' or '${keyring:NAME}'
     #[arg(value_name = "MASTER")]
     master: String,
 }

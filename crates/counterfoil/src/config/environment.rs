@@ -1,6 +1,7 @@
 //! `COUNTERFOIL__SECTION__KEY`: the environment over the file.
 
 use super::error::At;
+use super::keyring;
 use super::node::{Entry, Faults, Kind, Node};
 use provider::nearest;
 use std::collections::BTreeMap;
@@ -22,7 +23,7 @@ impl Environment {
         Environment(all.into_iter().map(|(k, v)| (k.into(), v.into())).collect())
     }
 
-    /// What `${env:NAME}` or `${file:PATH}` stands for; any other text is itself. Messages never hold the value.
+    /// What `${env:NAME}`, `${file:PATH}` or `${keyring:NAME}` stands for; any other text is itself. Messages never hold the value.
     pub fn secret(&self, text: &str, base: &Path) -> Result<String, String> {
         if !text.contains("${") {
             return Ok(text.to_owned());
@@ -48,9 +49,12 @@ impl Environment {
                 file.take(MAX_SECRET).read_to_string(&mut value).map_err(fail)?;
                 value
             }
+            Some(("keyring", name)) if !name.is_empty() && !name.starts_with('-') => {
+                keyring::read(name, MAX_SECRET)?
+            }
             _ => {
                 return Err(
-                    "a secret is written \"${env:NAME}\" or \"${file:PATH}\", with nothing around it".into(),
+                    "a secret is written \"${env:NAME}\", \"${file:PATH}\" or \"${keyring:NAME}\", with nothing around it".into(),
                 );
             }
         };

@@ -9,6 +9,7 @@
 mod environment;
 mod eras;
 mod error;
+mod keyring;
 mod node;
 mod place;
 mod seal;

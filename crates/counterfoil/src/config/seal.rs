@@ -46,11 +46,8 @@ pub(super) fn read(section: &Reader<'_>, environment: &Environment, base: &Path)
 }
 
 fn master(text: &str, at: &At, environment: &Environment, base: &Path) -> Result<MasterKey, String> {
-    if text == "keyring" {
-        return Err("the keyring of the operating system is not read in this version; let what starts the server put the key into its environment or a file, and name that: \"${env:NAME}\" or \"${file:PATH}\"".into());
-    }
     if matches!(at, At::Line(..)) && !text.contains("${") {
-        return Err("a secret is named, \"${env:NAME}\" or \"${file:PATH}\", never written".into());
+        return Err("a secret is named, \"${env:NAME}\", \"${file:PATH}\" or \"${keyring:NAME}\", never written".into());
     }
     MasterKey::read(&environment.secret(text, base)?).map_err(|e| e.to_string())
 }
@@ -59,7 +56,7 @@ fn master(text: &str, at: &At, environment: &Environment, base: &Path) -> Result
 #[cfg(feature = "cli")]
 pub(crate) fn named_master(text: &str) -> Result<String, String> {
     if !text.contains("${") {
-        return Err("name the key, '${env:NAME}' or '${file:PATH}' (in single quotes), instead of writing it: others can see command lines".into());
+        return Err("name the key, '${env:NAME}', '${file:PATH}' or '${keyring:NAME}' (in single quotes), instead of writing it: others can see command lines".into());
     }
     let environment = Environment::new(std::env::vars_os());
     let key = environment.secret(text, Path::new(""))?;
