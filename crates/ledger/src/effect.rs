@@ -65,6 +65,7 @@ pub struct Recovery {
     pub strategy: Strategy,
     /// How long after the intent a replay under the same key (or, for `natural`, at all) is safe, margin
     /// already taken off. `None`: for ever.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replay_for: Option<Millis>,
     /// `lookup`: the longest a provider works on a request after it has arrived.
     pub processing_bound: Millis,
@@ -243,33 +244,24 @@ impl EffectState {
 }
 
 /// A change outside the ledger's own database, as the operation's record keeps it. The intent's body and
-/// the receipt are kept beside the record.
+/// the receipt are kept beside the record. What changes comes first, as in [`Operation`](crate::Operation).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Effect {
-    /// Its name inside the operation.
-    pub name: String,
-    /// Tells several effects of one name apart.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub discriminator: String,
-    /// Its name at the provider; never changes.
-    pub key: EffectKey,
     /// What is known.
     pub state: EffectState,
-    /// How it recovers.
-    pub recovery: Recovery,
-    /// A line for people.
-    pub summary: String,
-    /// Identifies the recorded intent.
-    pub digest: IntentDigest,
-    /// When the intent became durable.
-    pub intended_at: Time,
+    /// Sends of which it is not known that nothing left or what came of them.
+    pub unresolved: u32,
+    /// The provider's answer is kept as its receipt.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub has_receipt: bool,
+    /// Why it is unknown or rejected, for people.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub why: String,
     /// Sends begun so far, over all attempts.
     pub sends: u32,
     /// Sends begun by the current attempt.
     pub attempt_sends: u32,
-    /// Sends of which it is not known that nothing left or what came of them.
-    pub unresolved: u32,
     /// The latest absolute deadline of any send.
     pub send_deadline: Time,
     /// The number of the attempt that sent last.
@@ -291,15 +283,24 @@ pub struct Effect {
     /// An operator ordered one more send of the recorded bytes.
     #[serde(default, skip_serializing_if = "is_false")]
     pub forced: bool,
-    /// The provider's answer is kept as its receipt.
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub has_receipt: bool,
     /// More than one matching object was found: somebody must look.
     #[serde(default, skip_serializing_if = "is_false")]
     pub several: bool,
-    /// Why it is unknown or rejected, for people.
+    /// Its name inside the operation.
+    pub name: String,
+    /// Tells several effects of one name apart.
     #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub why: String,
+    pub discriminator: String,
+    /// Its name at the provider; never changes.
+    pub key: EffectKey,
+    /// How it recovers.
+    pub recovery: Recovery,
+    /// A line for people.
+    pub summary: String,
+    /// Identifies the recorded intent.
+    pub digest: IntentDigest,
+    /// When the intent became durable.
+    pub intended_at: Time,
 }
 
 fn is_zero(n: &u32) -> bool {

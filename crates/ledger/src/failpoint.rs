@@ -6,8 +6,8 @@
 //! somebody else sends SIGCONT.
 //!
 //! `COUNTERFOIL_FAILPOINTS_IN=DIR` arms points while processes run: of all that pass the point `name`, the one that removes
-//! the file `DIR/name` is killed, the one that removes `DIR/name:stop` stands still. `DIR/name@2` becomes `DIR/name` at the
-//! first passing. So exactly one of several replicas breaks, whichever comes there.
+//! the file `DIR/name` is killed, the one that removes `DIR/name:stop` stands still. At each passing `DIR/name@3` becomes
+//! `DIR/name@2`, and that `DIR/name`. So exactly one of several replicas breaks, whichever comes there.
 
 /// Marks a named point.
 #[macro_export]
@@ -64,6 +64,7 @@ pub fn pass(name: &str) {
             end(name, true);
         }
         let _ = std::fs::rename(file("@2"), file(""));
+        let _ = std::fs::rename(file("@3"), file("@2"));
     }
 }
 

@@ -16,6 +16,8 @@ pub const MAX_HANDLE_KIND: usize = 128;
 pub const MAX_HANDLES: usize = 1024;
 /// The longest that a handle may live, or lie unused: a hundred years.
 pub const MAX_HANDLE_LIFE: Millis = Millis::secs(100 * 365 * 86_400);
+/// For how long after its end a handle is known to its owner as one that has expired. It is kept for that time.
+pub const EXPIRED_FOR: Millis = Millis::secs(86_400);
 /// The most changes of handles in one write.
 pub const MAX_HANDLE_CHANGES: usize = 16;
 
@@ -48,6 +50,45 @@ impl Handle {
     pub fn expires_at(&self) -> Time {
         self.used_at.plus(self.idle).min(self.created_at.plus(self.absolute))
     }
+}
+
+/// What there is under a name, for one principal. One question of the store tells it, the same one in each case.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HandleFound {
+    /// It is there.
+    There(Handle),
+    /// It was this principal's, and ended no longer than [`EXPIRED_FOR`] ago.
+    Expired {
+        /// What it was for.
+        kind: String,
+    },
+    /// It never was, ended longer ago, was destroyed, or is another's. Nobody is told which.
+    Unknown,
+}
+
+impl HandleFound {
+    /// What a store's answer means, that was asked for what was there [`EXPIRED_FOR`] before `now`.
+    pub(crate) fn of(found: Option<Handle>, now: Time) -> HandleFound {
+        match found {
+            Some(h) if now < h.expires_at() => HandleFound::There(h),
+            Some(h) => HandleFound::Expired { kind: h.kind },
+            None => HandleFound::Unknown,
+        }
+    }
+
+    /// The handle, if it is there.
+    #[must_use]
+    pub fn there(self) -> Option<Handle> {
+        match self {
+            HandleFound::There(h) => Some(h),
+            HandleFound::Expired { .. } | HandleFound::Unknown => None,
+        }
+    }
+}
+
+/// The time to ask a store for, so that what ended lately is found too.
+pub(crate) fn lately(now: Time) -> Time {
+    now.plus(Millis(-EXPIRED_FOR.0))
 }
 
 /// A change of a handle. `at` is the ledger's time of the change; an attempt sets it.
@@ -163,7 +204,10 @@ pub enum HandleConflict {
         /// The version it has.
         version: u64,
     },
-    /// It isn't there: unknown, expired, destroyed or another's.
+    /// It was the principal's, and its time is over.
+    #[error("the handle has expired")]
+    Expired,
+    /// It isn't there: unknown, destroyed, another's, or expired long ago.
     #[error("there is no such handle")]
     Gone,
     /// One of this name is there already.

@@ -40,7 +40,7 @@ pub use decide::{Event, Refusal, Transition, Verdict, decide};
 pub use effect::{Effect, EffectState, Intent, Recovery, Strategy};
 pub use env::{Env, SystemEnv};
 pub use executor::{Executor, Looked, Receipt, Sent};
-pub use handle::{Handle, HandleChange, HandleConflict};
+pub use handle::{Handle, HandleChange, HandleConflict, HandleFound};
 pub use input::{Answered, Ask, Input, InputDigest, InputKind};
 pub use keys::{CallerKey, Carrier, Secret};
 pub use operation::{

@@ -215,47 +215,44 @@ pub enum Unreadable {
 }
 
 /// One operation: what the caller means.
+///
+/// In JSON, what nearly every write changes comes first and what stays comes last: of a changed row PostgreSQL logs only
+/// what lies between the ends that are as before.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Operation {
-    /// Its name.
-    pub id: OperationId,
     /// Counts the writes of the record; each write is conditional on it.
     #[serde(skip)]
     pub version: u64,
-    /// Where it lives.
-    pub scope: Scope,
-    /// The caller's name for it, if it gave one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub key: Option<Key>,
-    /// What was asked.
-    pub fingerprint: Fingerprint,
-    /// The limits it opened with.
-    pub policy: OperationPolicy,
-    /// When it was opened.
-    pub created_at: Time,
     /// When it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<Time>,
     /// Whether it produced a result.
     pub execution: Execution,
+    /// The result reports an error of the tool or provider.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_error: bool,
+    /// The replica that owns the attempt; nobody (0) while it waits to be claimed.
+    pub owner: Epoch,
+    /// Names the newest write of an attempt. After a lost acknowledgement it tells that the write was made, whatever
+    /// others wrote since: an answer that is counted twice would make a send that left look like none.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub spoken: u64,
+    /// How far the result got.
+    pub delivery: Delivery,
+    /// What was changed outside.
+    pub effects: Vec<Effect>,
     /// The number of the newest attempt: the fencing token.
     pub attempt: u32,
     /// The first attempt that counts against the cap; a call of a failed operation begins a new count.
     pub counted_from: u32,
-    /// The replica that owns the attempt; nobody (0) while it waits to be claimed.
-    pub owner: Epoch,
     /// When the attempt is over by itself.
     pub deadline: Time,
     /// Not to be claimed by recovery before this.
     pub not_before: Time,
-    /// What was changed outside.
-    pub effects: Vec<Effect>,
-    /// How far the result got.
-    pub delivery: Delivery,
     /// Whether somebody waits.
     pub caller: Caller,
     /// How many further calls joined it.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub joined: u32,
     /// Somebody asked to cancel between two effects; a tool may read it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -263,13 +260,6 @@ pub struct Operation {
     /// Every effect is known and an operator ended it: its next attempt only gives an account.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub conclude: bool,
-    /// The result reports an error of the tool or provider.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub is_error: bool,
-    /// Names the newest write of an attempt. After a lost acknowledgement it tells that the write was made, whatever
-    /// others wrote since: an answer that is counted twice would make a send that left look like none.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub spoken: u64,
     /// Decisions of operators, reconciliations.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub decisions: Vec<Decision>,
@@ -285,6 +275,19 @@ pub struct Operation {
     /// What a program must know to act on it: see [`FORM`].
     #[serde(default, skip_serializing_if = "is_zero")]
     pub form: u32,
+    /// Its name.
+    pub id: OperationId,
+    /// Where it lives.
+    pub scope: Scope,
+    /// The caller's name for it, if it gave one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<Key>,
+    /// What was asked.
+    pub fingerprint: Fingerprint,
+    /// The limits it opened with.
+    pub policy: OperationPolicy,
+    /// When it was opened.
+    pub created_at: Time,
     /// What a newer program wrote beside all this: kept as it is.
     #[serde(flatten)]
     pub more: BTreeMap<String, Value>,

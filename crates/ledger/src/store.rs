@@ -412,6 +412,14 @@ pub trait Store: Send + Sync + 'static {
 
     /// By id, in any scope: the caller checks the principal.
     async fn by_id(&self, id: OperationId) -> Result<Option<Found>, StoreError>;
+    /// The operation with this id, if it is this principal's. Unknown and foreign ones look alike; a store whose records
+    /// take time to be read reads none of another's for it, so that time does not tell them apart either.
+    async fn owned(&self, principal: &str, id: OperationId) -> Result<Option<Operation>, StoreError> {
+        Ok(match self.by_id(id).await? {
+            Some(Found::Operation(op)) if *op.scope.principal == *principal => Some(*op),
+            _ => None,
+        })
+    }
     /// By key in its scope.
     async fn by_key(&self, key: &KeyHash) -> Result<Option<Found>, StoreError>;
     /// The newest operation of a slot.
@@ -480,8 +488,8 @@ pub trait Store: Send + Sync + 'static {
     /// how many went.
     async fn prune_sessions(&self, unused_since: Time, limit: usize) -> Result<usize, StoreError>;
 
-    /// The handle with this hash, if it is this principal's and there at `now`: unknown, foreign and expired ones look
-    /// alike, and take the same one question.
+    /// The handle with this hash, if it is this principal's and there at `now`: unknown and foreign ones look alike, and
+    /// take the same one question.
     async fn handle(
         &self,
         id_hash: &[u8; 32],

@@ -401,8 +401,14 @@ async fn a_withheld_replay_is_in_doubt_at_once_and_goes_out_when_a_person_says_s
     let effect = &op.effects[0];
     // The first send is as open as before, and nothing says that the provider repeats a failure.
     assert_eq!((effect.unresolved, effect.stored_failure, b.provider.send_count()), (1, false, 2));
+    // A word about another attempt, be it an earlier one, is none about this.
+    for other in [op.attempt - 1, op.attempt + 1] {
+        let word = b.ledger.decide_about(op.id, other, "ops".into(), Verdict::NotApplied).await;
+        assert!(matches!(word, Err(service::OperateError::Refused { .. })), "{word:?}");
+        assert_eq!(b.only().await, op);
+    }
     // Put back.
-    b.ledger.decide(op.id, "ops".into(), Verdict::SendAgain).await.unwrap();
+    b.ledger.decide_about(op.id, op.attempt, "ops".into(), Verdict::SendAgain).await.unwrap();
     let done = result(&b.call(&keyed("k")).await);
     assert_eq!((done.0.id, b.provider.effects(), b.provider.send_count()), (op.id, 1, 3));
     b.provider.assert_one_key();
@@ -418,7 +424,8 @@ async fn a_question_that_dies_with_its_process_does_not_block() {
     refused(&b.call(&Call { wait: Millis(120_000), ..keyed("k") }).await, Kind::InDoubt);
     let id = b.only().await.id;
     b.env.kill();
-    let gate = Gate::at(2);
+    // Behind the creation that finds the key taken, and the claim.
+    let gate = Gate::at(4);
     let dying = b.next(gate.clone());
     let call = dying.spawn_call(&keyed("k"));
     gate.reached.notified().await;

@@ -418,7 +418,7 @@ async fn an_explicit_cancel_is_final() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn creation_is_asked_for_only_when_needed_and_may_refuse() {
+async fn creation_may_refuse_and_changes_nothing_for_what_is_known() {
     let b = boot();
     let bad = b
         .ledger
@@ -433,13 +433,39 @@ async fn creation_is_asked_for_only_when_needed_and_may_refuse() {
         .call(&keyed("k"), &|| Err::<Creation, _>("no such tool"), std::future::pending(), |_| {})
         .await;
     assert!(result(&known.unwrap()).2);
+    // So it is by a replica that never met its key, whatever stands in the way of a new one.
+    let known = b
+        .beside()
+        .ledger
+        .call(&keyed("k"), &|| Err::<Creation, _>("no such tool"), std::future::pending(), |_| {})
+        .await;
+    assert!(result(&known.unwrap()).2);
+    for fault in [Fault::Fine, Fault::Refused, Fault::LostUncertain] {
+        let other = b.beside();
+        other.store.faults.lock().unwrap().push_back(fault);
+        assert!(result(&other.call(&keyed("k")).await).2);
+    }
+    refused(
+        &b.beside().call(&Call { fingerprint: fingerprint("{}"), ..keyed("k") }).await,
+        Kind::KeyConflict,
+    );
+    assert_eq!((b.count().await, b.provider.effects()), (1, 1));
+    // What became of a new one is told as it is, although it can't be looked up either.
+    for (fault, kind) in [(Fault::Refused, Kind::Unavailable), (Fault::LostUncertain, Kind::AdmissionUnknown)]
+    {
+        let other = b.beside();
+        other.store.faults.lock().unwrap().push_back(fault);
+        other.store.reads_fail.store(true, SeqCst);
+        refused(&other.call(&keyed("new")).await, kind);
+    }
+    assert_eq!((b.count().await, b.provider.effects()), (1, 1));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_ledger_that_cant_be_used_runs_nothing_and_never_lies() {
     let b = boot();
     b.store.reads_fail.store(true, SeqCst);
-    refused(&b.call(&keyed("k")).await, Kind::Unavailable);
+    refused(&b.call(&unkeyed()).await, Kind::Unavailable);
     b.store.reads_fail.store(false, SeqCst);
     b.store.faults.lock().unwrap().push_back(Fault::Refused);
     refused(&b.call(&keyed("k")).await, Kind::Unavailable);

@@ -6,6 +6,7 @@ mod support;
 use support::*;
 
 use counterfoil_ledger::decide::{Fence, Opening};
+use counterfoil_ledger::handle::EXPIRED_FOR;
 use counterfoil_ledger::input::{MAX_ANSWER, MAX_INPUTS, MAX_REQUEST};
 use counterfoil_ledger::store::{BlobKind, Found, Store as _};
 use counterfoil_ledger::*;
@@ -374,7 +375,12 @@ async fn a_no_is_final() {
     let mut b = Boot::plain(Strategy::Key, &[]);
     b.asks = vec![approval()];
     let (id, _) = input(&b.asked(&keyed("k")).await);
-    let op = b.ledger.deny(id, "ann").await.unwrap();
+    let before = b.only().await;
+    // A no to a question that does not wait is no word about the one that does.
+    let other = b.ledger.deny_asked(id, "an_older_one", "ann").await;
+    assert!(matches!(other, Err(service::OperateError::Refused { .. })), "{other:?}");
+    assert_eq!(b.only().await, before);
+    let op = b.ledger.deny_asked(id, &before.inputs[0].key, "ann").await.unwrap();
     assert_eq!((says(&op), op.decisions[0].what.as_str()), ("cancelled", "denied"));
     assert!(matches!(b.ledger.approve(id, "bob").await, Err(service::OperateError::Refused { .. })));
     let told = b.call(&keyed("k")).await;
@@ -661,9 +667,15 @@ async fn between_two_legs_the_caller_is_there() {
         Answer::Running { operation, .. } => operation.id,
         other => panic!("{other:?}"),
     };
-    pause(1500).await;
-    assert!(matches!(b.asked(&leg(state(id))).await, Answer::Running { .. }), "the next leg is in time");
-    pause(1500).await;
+    pause(500).await;
+    let alive = b.env.alive();
+    for _ in 0..2 {
+        assert!(matches!(b.asked(&leg(state(id))).await, Answer::Running { .. }), "the next leg is in time");
+        pause(100).await;
+    }
+    // One looks after all legs.
+    assert_eq!(b.env.alive(), alive);
+    pause(1400).await;
     assert_eq!(says(&b.get(id).await), "running");
     assert!(!b.get(id).await.caller.gone);
     // It does not come back: abandoned, as at a closed stream, and the next call runs it again.
@@ -770,11 +782,11 @@ pub(crate) async fn changes_of_handles_are_made_once() {
         let (text, value) = told.split_once(' ').unwrap();
         assert_eq!(value, "0+1", "killed behind step {hangs}");
         assert!(text.len() == 29 && text.starts_with("hd_"), "{text}");
-        let there = c.ledger.handle("p", text).await.unwrap().unwrap();
+        let there = c.ledger.handle("p", text).await.unwrap().there().unwrap();
         assert_eq!((there.value.as_slice(), there.version), (b"0+1".as_slice(), 2));
         assert_eq!(op.effects.iter().map(|e| e.name.as_str()).collect::<Vec<_>>(), ["basket", "add"]);
         assert!(op.effects.iter().all(|e| e.sends == 0 && e.state == EffectState::Applied));
-        assert_eq!(c.ledger.handle("q", text).await.unwrap(), None);
+        assert_eq!(c.ledger.handle("q", text).await.unwrap(), HandleFound::Unknown);
         assert_eq!(c.memory.handles("p", None, None, 9, c.memory.now()).await.unwrap().len(), 1);
         c.env.kill();
     }
@@ -820,7 +832,7 @@ async fn a_zombie_changes_no_handle() {
     gate.release();
     pause(3000).await;
     let told = String::from_utf8(bytes).unwrap();
-    let there = c.ledger.handle("p", told.split_once(' ').unwrap().0).await.unwrap().unwrap();
+    let there = c.ledger.handle("p", told.split_once(' ').unwrap().0).await.unwrap().there().unwrap();
     assert_eq!((there.value.as_slice(), there.version), (b"0+1".as_slice(), 2));
     waiting.abort();
     b.env.kill();
@@ -832,17 +844,33 @@ async fn a_handle_lives_as_long_as_it_is_used() {
     let mut b = Boot::plain(Strategy::Key, &[]);
     b.single = false;
     b.mood(Mood::Handles(9));
+    b.start();
     let (_, bytes, ..) = result(&b.call(&keyed("k")).await);
     let told = String::from_utf8(bytes).unwrap();
     let text = told.split_once(' ').unwrap().0;
     let m = 60_000;
+    let found = async |who| b.ledger.handle(who, text).await.unwrap();
     pause(50 * m).await;
-    assert!(b.ledger.handle("p", text).await.unwrap().is_some());
-    assert!(b.ledger.handle("q", text).await.unwrap().is_none());
+    assert!(found("p").await.there().is_some());
+    assert_eq!(found("q").await, HandleFound::Unknown);
     pause(50 * m).await;
-    assert!(b.ledger.handle("p", text).await.unwrap().is_some(), "it was used in between");
+    assert!(found("p").await.there().is_some(), "it was used in between");
     pause(21 * m).await;
-    assert!(b.ledger.handle("p", text).await.unwrap().is_none(), "no longer than two hours in all");
+    // No longer than two hours in all. Its owner is told for a while that it has expired, nobody else ever is.
+    let expired = HandleFound::Expired { kind: "basket".into() };
+    assert_eq!(found("p").await, expired);
+    assert_eq!(found("q").await, HandleFound::Unknown);
+    let day = EXPIRED_FOR.0;
+    pause(day - 2 * m).await;
+    assert_eq!(found("p").await, expired);
+    assert!(b.memory.handles("p", None, None, 9, b.memory.now()).await.unwrap().is_empty());
+    pause(3 * m).await;
+    assert_eq!(found("p").await, HandleFound::Unknown);
+    let kept = async |ms: i64| {
+        let then = b.memory.now().plus(Millis(-ms));
+        b.memory.handles("p", None, None, 9, then).await.unwrap().len()
+    };
+    assert_eq!(kept(EXPIRED_FOR.0 + 60 * 60_000).await, 0, "nothing is kept of it");
     assert!(matches!(b.memory.by_id(b.only().await.id).await.unwrap(), Some(Found::Operation(_))));
 }
 

@@ -76,3 +76,34 @@ async fn who_waits_here_still_waits() {
     assert_eq!((b.provider.effects(), b.notes.count("window abandoned")), (1, 0));
     b.env.kill();
 }
+
+/// A claim, and an opening, that are under way to the ledger when it lapses are none of the boot that is over: the claim is
+/// made again under the new epoch, and of the opening nothing ran.
+#[tokio::test(start_paused = true)]
+async fn nothing_begins_under_an_epoch_that_is_over() {
+    let b = Boot::plain(Strategy::Key, &[Act::NotSent, Act::NotSent, Act::NotSent]);
+    let first = b.spawn_call(&keyed("k"));
+    pause(3000).await;
+    assert_eq!(b.only().await.execution.word(), "failed", "{:?}", first.await.unwrap());
+    b.store.latency.store(200, SeqCst);
+    let again = b.spawn_call(&keyed("k"));
+    pause(50).await;
+    b.store.lapse();
+    let answer = again.await.unwrap();
+    let (op, ..) = result(&answer);
+    assert_eq!((op.attempt, b.provider.effects()), (2, 1), "one claim, and it is the new boot's");
+    b.env.kill();
+
+    let b = Boot::plain(Strategy::Key, &[]);
+    b.store.latency.store(200, SeqCst);
+    let call = b.spawn_call(&keyed("k"));
+    pause(50).await;
+    b.store.lapse();
+    let answer = call.await.unwrap();
+    assert!(matches!(&answer, Answer::Error(e) if e.kind == Kind::Unavailable), "{answer:?}");
+    assert_eq!(b.provider.send_count(), 0);
+    b.store.latency.store(0, SeqCst);
+    result(&b.call(&keyed("k")).await);
+    assert_eq!((b.only().await.attempt, b.provider.effects()), (1, 1));
+    b.env.kill();
+}

@@ -123,6 +123,7 @@ impl<H: ServerHandler> Durable<H> {
             named: None,
             answers: Vec::new(),
             lease_of_caller: Millis(0),
+            hears_progress: false,
         };
         let ledger = &self.running().ledger;
         let create = || -> Result<Creation, Before> {

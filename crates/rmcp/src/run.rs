@@ -77,7 +77,7 @@ impl<H: ServerHandler> Runner for HandlerRunner<H> {
 
 struct HandlerExecutor<'a, H> {
     runner: &'a HandlerRunner<H>,
-    operation: Operation,
+    operation: Arc<Operation>,
 }
 
 impl<H: ServerHandler> HandlerExecutor<'_, H> {

@@ -151,7 +151,8 @@ impl Caller {
                     | Kind::BadArguments
                     | Kind::ApprovalRequired
                     | Kind::HandleExpired
-                    | Kind::HandleUnknown => return,
+                    | Kind::HandleUnknown
+                    | Kind::CredentialRequired => return,
                 },
                 Reply::Leg(op) => {
                     legs += 1;
@@ -287,6 +288,7 @@ impl Caller {
             named: brings.named,
             answers: brings.answers,
             lease_of_caller: Millis(if legs { GRACE } else { 0 }),
+            hears_progress: false,
         };
         lab.say(format_args!(
             "caller {} calls {} {arguments} with {:?} at home {}{}",

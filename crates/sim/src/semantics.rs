@@ -59,7 +59,8 @@ impl Semantics {
     pub fn first_seed(self, plant: Plant) -> u64 {
         match (self, plant) {
             (Semantics::Postgres, Plant::AnswerCountedTwice) => 7000,
-            (Semantics::Postgres, Plant::StaleWhereUnsure | Plant::GapNotHeard) => 2000,
+            (Semantics::Postgres, Plant::StaleWhereUnsure) => 27_000,
+            (Semantics::Postgres, Plant::GapNotHeard) => 2000,
             (Semantics::Postgres, Plant::SendUnderOldEpoch) => 1000,
             _ => 1,
         }

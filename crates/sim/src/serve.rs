@@ -153,7 +153,8 @@ impl Handler {
             self.state.as_ref().filter(|_| self.plan().single_use && !self.call.answers.is_empty())?;
         let store = ledger.store();
         let given = lab.state().books.states.get(state).copied();
-        if given.is_none_or(|t| store.now() >= t.plus(STATE_LIVES)) {
+        let over = || given.is_none_or(|t| store.now() >= t.plus(STATE_LIVES));
+        if over() {
             return Some(Reply::Used);
         }
         let answer: Vec<u8> = self
@@ -166,6 +167,8 @@ impl Handler {
         // The mark outlives the state, whatever clocks differ by.
         let until = store.now().plus(Millis(STATE_LIVES.0 + 1000));
         match store.shelve(&name, 0, answer.clone(), Some(until)).await {
+            // An earlier mark may have gone with the state's life, if that ended since it was looked at.
+            Ok(true) if over() => return Some(Reply::Used),
             Ok(true) => {}
             Ok(false) => match store.shelved(&name).await {
                 Ok(Some(Shelved { data, .. })) if data == answer => {}

@@ -181,7 +181,7 @@ impl Tools {
             let receipt = Receipt(h.version.to_string().into_bytes());
             match attempt.handle_change("add", change, receipt).await? {
                 Ok(_) => return Ok("kept"),
-                Err(HandleConflict::Gone) => return Ok("gone"),
+                Err(HandleConflict::Gone | HandleConflict::Expired) => return Ok("gone"),
                 Err(_) => {}
             }
         }

@@ -23,10 +23,11 @@ impl Ledger {
     /// Answers a call: finds its operation or creates it, runs it or joins it, waits for the result up to
     /// `call.wait`.
     ///
-    /// `create` is asked only when a new operation is needed (again, if another call came first); its error
-    /// ends the call before anything is written. `gone` resolves when the caller's stream closes. `progress`
-    /// hears how far the attempt is. Drive the future to its end (a closed stream is what `gone` is for), and
-    /// say with [`Ledger::delivered`] what became of every [`Answer::Result`].
+    /// `create` is asked when a new operation is needed (again, if another call came first), or most likely is; its
+    /// error ends the call before anything is written, unless there is an operation. `gone` resolves when the caller's
+    /// stream closes. `progress` hears how far the attempt is, if [`Call::hears_progress`]. Drive the future to its end
+    /// (a closed stream is what `gone` is for), and say with [`Ledger::delivered`] what became of every
+    /// [`Answer::Result`].
     ///
     /// # Errors
     /// What `create` says.
@@ -53,11 +54,20 @@ impl Ledger {
         mut progress: impl FnMut(&Progress) + Send,
     ) -> Result<Answer, E> {
         let until = self.store.now().plus(call.wait);
+        let mut unmet = self.unmet(call);
+        // Why it was not created before anything was read; told if there is no operation.
+        let mut refused = None;
         // The loser of a compare-and-set starts over; each round reads what beat it.
         for _ in 0..ROUNDS {
-            let place = match self.place(call).await {
+            let key = unmet.take();
+            let unread = key.is_some();
+            let place = match key {
+                None => self.place(call).await,
+                key => Ok(Place::New { key, slot: SlotWrite::Set }),
+            };
+            let place = match place {
                 Ok(p) => p,
-                Err(e) => return Ok(error(CallError::store(&e))),
+                Err(e) => return Ok(refused.map_or_else(|| error(CallError::store(&e)), Answer::Error)),
             };
             match place {
                 Place::Error(e) => return Ok(Answer::Error(e)),
@@ -83,7 +93,15 @@ impl Ledger {
                     return Ok(Answer::Reserve { key: self.mint(call) });
                 }
                 Place::New { key, slot } => {
-                    let creation = create()?;
+                    if let Some(e) = refused {
+                        return Ok(Answer::Error(e));
+                    }
+                    let creation = match create() {
+                        Ok(creation) => creation,
+                        // Whatever stands in the way of a new one, the operation may be there.
+                        Err(_) if unread => continue,
+                        Err(e) => return Err(e),
+                    };
                     match self.create(call, creation, key, slot).await {
                         Ok(Some((op, watch))) => {
                             let id = op.id;
@@ -91,6 +109,7 @@ impl Ledger {
                             return Ok(answer.unwrap_or_else(|e| error(self.unreadable(call, id, &e))));
                         }
                         Ok(None) => {}
+                        Err(e) if unread => refused = Some(e),
                         Err(e) => return Ok(Answer::Error(e)),
                     }
                 }
@@ -106,7 +125,7 @@ impl Ledger {
         creation: Creation,
         key: Option<Key>,
         slot: SlotWrite,
-    ) -> Result<Option<(Operation, Watch)>, Box<CallError>> {
+    ) -> Result<Option<(Arc<Operation>, Watch)>, Box<CallError>> {
         if self.store.is_held() {
             return Err(Box::new(CallError::plain(
                 Kind::Unavailable,
@@ -123,18 +142,21 @@ impl Ledger {
         }
         let now = self.store.now();
         let id = OperationId::new(now, self.env.random_u128());
+        // What it begins belongs to the boot that writes it.
+        let epoch = self.store.epoch();
         let mut opening = Opening {
             id,
             scope: call.scope.clone(),
             key,
             fingerprint: call.fingerprint,
             policy: creation.policy,
-            epoch: self.store.epoch(),
+            epoch,
             intent: None,
             arguments: creation.arguments.clone(),
             asks: creation.asks,
         };
-        opening.intent = creation.intent.clone().map(|i| {
+        let planned = creation.intent.map(Arc::new);
+        opening.intent = planned.as_deref().map(|i| {
             let key = crate::EffectKey::derive(
                 &self.store.identity().name,
                 &opening.scope,
@@ -144,14 +166,14 @@ impl Ledger {
                 &i.name,
                 &i.discriminator,
             );
-            (i, key)
+            (i.clone(), key)
         });
         let t = decide::open(opening, now);
         // Somebody waits from the moment the record can be seen.
         let watch = self.live.watch(id, true);
         failpoint!("open.before");
         let write = Write::Create { operation: Box::new(t.next.clone()), slot, blobs: t.blobs };
-        let committed = self.store.write(write).await;
+        let committed = self.store.write_under(epoch, write).await;
         failpoint!("open.after");
         let committed = match committed {
             Ok(c) => c,
@@ -178,17 +200,14 @@ impl Ledger {
         };
         match committed {
             Committed::Done => {
-                self.observer.note(Note::Opened(&t.next));
-                if t.next.waits_for_input() {
-                    return Ok(Some((t.next, watch)));
+                let op = Arc::new(t.next);
+                self.observer.note(Note::Opened(&op));
+                if op.waits_for_input() {
+                    return Ok(Some((op, watch)));
                 }
-                let given = Given {
-                    arguments: creation.arguments.map(Arc::from),
-                    planned: creation.intent,
-                    place: None,
-                };
-                self.launch(t.next.clone(), given);
-                Ok(Some((t.next, watch)))
+                let given = Given { arguments: creation.arguments.map(Arc::from), planned, place: None };
+                self.launch(op.clone(), given);
+                Ok(Some((op, watch)))
             }
             _ => Ok(None),
         }
@@ -318,14 +337,17 @@ impl Ledger {
     async fn wait(
         self: &Arc<Self>,
         call: &Call,
-        op: Operation,
+        op: impl Into<Arc<Operation>> + Send,
         mut watch: Watch,
         joined_by: Option<JoinedBy>,
         until: Time,
         mut gone: Gone<'_>,
         progress: &mut (dyn FnMut(&Progress) + Send),
     ) -> Result<Answer, StoreError> {
-        let mut op = op;
+        let mut op = op.into();
+        if call.hears_progress {
+            watch.hear_progress();
+        }
         let mut told = 0.0;
         // However much progress is told meanwhile.
         let mut next_look = self.store.now().plus(self.settings.poll);
@@ -335,7 +357,7 @@ impl Ledger {
             let news: News = watch.news.borrow().clone();
             if let Some((done, result)) = news.outcome {
                 self.outbox.handed(done.id, self.store.now());
-                return Ok(Answer::Result { operation: Box::new(done), result, replayed: false, joined_by });
+                return Ok(Answer::Result { operation: done, result, replayed: false, joined_by });
             }
             if news.progress.done > told {
                 told = news.progress.done;
@@ -344,7 +366,7 @@ impl Ledger {
             if op.execution == Execution::Accepted {
                 // Abandoned by somebody who did not know of this call.
                 match self.take_part(&op).await {
-                    Ok(next) => op = next,
+                    Ok(next) => op = Arc::new(next),
                     Err(ApplyError::Store(e)) => return Err(e),
                     Err(ApplyError::Refused(_) | ApplyError::Gone | ApplyError::Handle { .. }) => {}
                 }
@@ -354,10 +376,12 @@ impl Ledger {
                 op.owner != Epoch(0) && self.store.is_live(op.owner) && self.store.now() < op.deadline;
             if op.execution.is_answerable() && !asked {
                 return match &op.execution {
-                    Execution::Completed => self.stored(op, joined_by).await,
+                    Execution::Completed => self.stored(Arc::unwrap_or_clone(op), joined_by).await,
                     Execution::Failed { reason } => Ok(error(self.failed(call, &op, reason))),
                     Execution::Cancelled { explicit } => Ok(error(self.cancelled(call, &op, *explicit))),
-                    Execution::InputRequired { .. } => self.waiting(op, joined_by).await,
+                    Execution::InputRequired { .. } => {
+                        self.waiting(Arc::unwrap_or_clone(op), joined_by).await
+                    }
                     _ => Ok(error(self.in_doubt(call, &op))),
                 };
             }
@@ -370,7 +394,7 @@ impl Ledger {
                 if call.lease_of_caller > Millis(0) {
                     self.linger(op.id, call.lease_of_caller);
                 }
-                return Ok(Answer::Running { operation: Box::new(op), joined_by });
+                return Ok(Answer::Running { operation: Box::new(Arc::unwrap_or_clone(op)), joined_by });
             }
             let ring = watch.news.changed();
             let pause = self.env.sleep(left.min(next_look.since(now)).max(Millis(1)));
@@ -394,7 +418,7 @@ impl Ledger {
                 watch.seen = watch.news.borrow().rings;
                 next_look = self.store.now().plus(self.settings.poll);
                 match self.read(op.id).await? {
-                    Some(now) => op = now,
+                    Some(now) => op = Arc::new(now),
                     None => return Ok(error(self.expired(call))),
                 }
             }
@@ -467,7 +491,7 @@ impl Ledger {
                     Some(JoinedBy::State) => op.delivery.state >= DeliveryState::Written,
                     Some(_) => true,
                 };
-                Ok(Answer::Result { operation: Box::new(op), result: result.into(), replayed, joined_by })
+                Ok(Answer::Result { operation: Arc::new(op), result: result.into(), replayed, joined_by })
             }
             None => Err(StoreError::Damaged(format!("{} has no result", op.id))),
         }

@@ -9,6 +9,7 @@ use crate::planted;
 use crate::step::Moment;
 use crate::store::{Blob, Committed, StoreError, Write};
 use crate::words::{Epoch, Millis};
+use std::sync::Arc;
 
 impl Ledger {
     /// Applies the events that `make` gives for the record as it is, in one write, reading again when the
@@ -18,20 +19,21 @@ impl Ledger {
         op: &Operation,
         make: impl FnMut(&Operation) -> Result<Vec<Event>, Refusal>,
     ) -> Result<Operation, ApplyError> {
-        self.apply_as(op, make, None, &[]).await
+        self.apply_as(op, make, None, &[], None).await.map(Arc::unwrap_or_clone)
     }
 
     /// Applies the events of an attempt, each exactly once: a write whose acknowledgement was lost is found again by
     /// its mark, even if others wrote since, or if it is made only later. Once this replica goes on under another epoch
-    /// than `by`, whatever became of the record, the attempt is fenced.
+    /// than `by`, whatever became of the record, the attempt is fenced. `result`: these events close the operation with it.
     pub(super) async fn speak(
         &self,
         op: &Operation,
         by: Epoch,
         events: &[Event],
         handles: &[HandleChange],
-    ) -> Result<Operation, ApplyError> {
-        self.apply_as(op, |_| Ok(events.to_vec()), Some(by), handles).await
+        result: Option<&Arc<[u8]>>,
+    ) -> Result<Arc<Operation>, ApplyError> {
+        self.apply_as(op, |_| Ok(events.to_vec()), Some(by), handles, result).await
     }
 
     pub(super) async fn apply_as(
@@ -40,14 +42,16 @@ impl Ledger {
         mut make: impl FnMut(&Operation) -> Result<Vec<Event>, Refusal>,
         by: Option<Epoch>,
         handles: &[HandleChange],
-    ) -> Result<Operation, ApplyError> {
+        result: Option<&Arc<[u8]>>,
+    ) -> Result<Arc<Operation>, ApplyError> {
         let mut current = std::borrow::Cow::Borrowed(op);
         let mut uncertain = 0;
         let mut said: Vec<u64> = Vec::new();
         loop {
             if !planted!(AnswerCountedTwice) && said.contains(&current.spoken) {
-                self.live.ring(op.id);
-                return Ok(current.into_owned());
+                let current = Arc::new(current.into_owned());
+                self.tell(&current, result);
+                return Ok(current);
             }
             let (mut next, blobs) =
                 make(&current).and_then(|events| self.fold(&current, events)).map_err(|r| {
@@ -61,7 +65,10 @@ impl Ledger {
             }
             let write =
                 Write::Update { operation: Box::new(next.clone()), stamp, blobs, handles: handles.to_vec() };
-            let written = match by {
+            // A claim is written under the epoch that it names, or it would be one of a boot that is over.
+            let claim = (next.owner != current.owner && next.owner != Epoch(0)).then_some(next.owner);
+            let under = by.or(claim);
+            let written = match under {
                 Some(epoch) if !planted!(OldEpochSpeaks) => self.store.write_under(epoch, write).await,
                 _ => self.store.write(write).await,
             };
@@ -76,6 +83,12 @@ impl Ledger {
                     self.env.sleep(Millis(20 << uncertain)).await;
                     self.read(op.id).await?.as_ref() == Some(&next)
                 }
+                // Decided again, under the epoch that it is now.
+                Err(StoreError::Unavailable(_))
+                    if by.is_none() && claim.is_some_and(|claim| claim != self.store.epoch()) =>
+                {
+                    false
+                }
                 Err(StoreError::Unavailable(_)) if by.is_some_and(|by| by != self.store.epoch()) => {
                     self.observer.note(Note::Refused(Refusal::Fenced));
                     return Err(ApplyError::Refused(Refusal::Fenced));
@@ -84,7 +97,8 @@ impl Ledger {
             };
             if done {
                 self.observer.note(Note::Transition { from, to: &next });
-                self.live.ring(op.id);
+                let next = Arc::new(next);
+                self.tell(&next, result);
                 // Whoever waits at another replica waits for no other states, unless it looks after a task.
                 let waited_for = next.execution.is_answerable()
                     || next.execution == Execution::Accepted
@@ -96,6 +110,14 @@ impl Ledger {
             }
             // Each round reads a newer record, so this ends as soon as the others pause.
             current = std::borrow::Cow::Owned(self.read(op.id).await?.ok_or(ApplyError::Gone)?);
+        }
+    }
+
+    /// Tells whoever waits here that the record changed; with its result, so that nobody has to read it.
+    fn tell(&self, op: &Arc<Operation>, result: Option<&Arc<[u8]>>) {
+        match result {
+            Some(result) => self.live.outcome(op.clone(), result.clone()),
+            None => self.live.ring(op.id),
         }
     }
 

@@ -6,7 +6,7 @@ use crate::decide::{Event, Refusal};
 use crate::effect::{Intent, Recovery, Strategy};
 use crate::executor::Receipt;
 use crate::failpoint;
-use crate::handle::{Handle, HandleChange, HandleConflict, bounded};
+use crate::handle::{Handle, HandleChange, HandleConflict, HandleFound, bounded, lately};
 use crate::input::Ask;
 use crate::keys;
 use crate::operation::Execution;
@@ -105,7 +105,7 @@ impl Attempt {
     ///
     /// # Errors
     /// [`StoreError`]: the ledger can't be read.
-    pub async fn handle(&self, text: &str) -> Result<Option<Handle>, StoreError> {
+    pub async fn handle(&self, text: &str) -> Result<HandleFound, StoreError> {
         self.ledger.handle(&self.operation().scope.principal, text).await
     }
 
@@ -119,7 +119,7 @@ impl Attempt {
         after: Option<[u8; 32]>,
         limit: usize,
     ) -> Result<Vec<Handle>, StoreError> {
-        let principal = self.operation().scope.principal;
+        let principal = self.operation().scope.principal.clone();
         self.ledger.store.handles(&principal, kind, after, limit, self.now()).await
     }
 
@@ -194,7 +194,7 @@ impl Attempt {
         let event =
             Event::Local { fence: self.fence, intent: Box::new(intent), key, receipt: receipt.clone() };
         failpoint!("handle.before");
-        let written = self.write(Some(event), change.as_slice()).await;
+        let written = self.write(Some(event), change.as_slice(), None).await;
         failpoint!("handle.after");
         match written {
             Ok(next) => {
@@ -214,12 +214,13 @@ impl Attempt {
     }
 
     async fn why_not(&self, change: &HandleChange) -> Result<HandleConflict, StoreError> {
-        let store = &self.ledger.store;
-        let there = store.handle(change.id_hash(), change.principal(), store.now()).await?;
-        Ok(match (there, change) {
+        let (store, now) = (&self.ledger.store, self.now());
+        let there = store.handle(change.id_hash(), change.principal(), lately(now)).await?;
+        Ok(match (HandleFound::of(there, now), change) {
             (_, HandleChange::Create(_)) => HandleConflict::Taken,
-            (Some(h), _) => HandleConflict::Moved { version: h.version },
-            (None, _) => HandleConflict::Gone,
+            (HandleFound::There(h), _) => HandleConflict::Moved { version: h.version },
+            (HandleFound::Expired { .. }, _) => HandleConflict::Expired,
+            (HandleFound::Unknown, _) => HandleConflict::Gone,
         })
     }
 }

@@ -26,7 +26,7 @@ pub struct Attempt {
     /// closing write, and costs no barrier of its own.
     single: bool,
     /// The intent that it was opened with, so that it need not be read back.
-    planned: Option<Intent>,
+    planned: Option<Arc<Intent>>,
     /// One write at a time.
     turn: tokio::sync::Mutex<()>,
     /// Its place among the attempts of recovery, if it is one of them.
@@ -35,9 +35,9 @@ pub struct Attempt {
 
 pub(super) struct State {
     /// The record as it is durable, to this attempt's knowledge.
-    durable: Operation,
+    durable: Arc<Operation>,
     /// The record with what is still to be written.
-    view: Operation,
+    view: Arc<Operation>,
     /// What is still to be written, before or with the next event.
     pending: Vec<Event>,
     /// Effects whose first send is durable with their intent and not yet made.
@@ -97,9 +97,9 @@ pub enum Stopped {
 impl Attempt {
     pub(super) fn new(
         ledger: Arc<Ledger>,
-        op: Operation,
+        op: Arc<Operation>,
         arguments: Option<Arc<[u8]>>,
-        planned: Option<Intent>,
+        planned: Option<Arc<Intent>>,
         place: Option<Place>,
     ) -> Attempt {
         let fence = Fence { attempt: op.attempt, epoch: op.owner };
@@ -122,7 +122,7 @@ impl Attempt {
 
     /// The record as this attempt last saw it.
     #[must_use]
-    pub fn operation(&self) -> Operation {
+    pub fn operation(&self) -> Arc<Operation> {
         self.state().view.clone()
     }
 
@@ -147,12 +147,16 @@ impl Attempt {
     /// # Errors
     /// [`Stopped::Store`] if the ledger can't be read or the intent is missing.
     pub async fn recorded_intent(&self, effect: usize) -> Result<Option<Intent>, Stopped> {
+        Ok(self.intent_at(effect).await?.map(Arc::unwrap_or_clone))
+    }
+
+    async fn intent_at(&self, effect: usize) -> Result<Option<Arc<Intent>>, Stopped> {
         if effect == 0 && self.planned.is_some() {
             return Ok(self.planned.clone());
         }
         let op = self.operation();
         let Some(e) = op.effects.get(effect) else { return Ok(None) };
-        Ok(self.ledger.intent_of(&op, effect, e).await?)
+        Ok(self.ledger.intent_of(&op, effect, e).await?.map(Arc::new))
     }
 
     /// Causes an effect and returns its receipt. If this operation recorded the effect before, the recorded
@@ -189,23 +193,25 @@ impl Attempt {
     /// # Errors
     /// [`Stopped`]: pass it on.
     pub async fn resume(&self, effect: usize, executor: &dyn Executor) -> Result<Performed, Stopped> {
-        let Some(intent) = self.recorded_intent(effect).await? else {
+        let Some(intent) = self.intent_at(effect).await? else {
             return Err(StoreError::Damaged("an intent is missing".into()).into());
         };
         self.drive(effect, &intent, executor).await
     }
 
     /// Applies an event, after whatever is still to be written, in one write.
-    pub(super) async fn apply(&self, event: Event) -> Result<Operation, Stopped> {
-        self.write(Some(event), &[]).await.map_err(stopped)
+    pub(super) async fn apply(&self, event: Event) -> Result<Arc<Operation>, Stopped> {
+        self.write(Some(event), &[], None).await.map_err(stopped)
     }
 
-    /// Makes what is still to be written, and `event`, durable in one write. What is kept meanwhile stays.
+    /// Makes what is still to be written, and `event`, durable in one write. What is kept meanwhile stays. With `result`
+    /// it is the closing one, and whoever waits here is given that.
     pub(super) async fn write(
         &self,
         event: Option<Event>,
         handles: &[HandleChange],
-    ) -> Result<Operation, ApplyError> {
+        result: Option<&Arc<[u8]>>,
+    ) -> Result<Arc<Operation>, ApplyError> {
         let _turn = self.turn.lock().await;
         let (durable, mut events) = {
             let s = self.state();
@@ -217,20 +223,30 @@ impl Attempt {
             // Another write of this attempt took it along.
             return Ok(self.operation());
         }
-        let next = self.ledger.speak(&durable, self.fence.epoch, &events, handles).await?;
+        let next = self.ledger.speak(&durable, self.fence.epoch, &events, handles, result).await?;
         let mut s = self.state();
         s.pending.drain(..kept);
-        s.view = self.ledger.fold(&next, s.pending.clone()).map_or_else(|_| next.clone(), |(view, _)| view);
+        s.view = match s.pending.is_empty() {
+            true => next.clone(),
+            false => self
+                .ledger
+                .fold(&next, s.pending.clone())
+                .map_or_else(|_| next.clone(), |(view, _)| Arc::new(view)),
+        };
         s.durable = next;
         Ok(s.view.clone())
     }
 
     /// Like `write`, for the end of the attempt: a store that can't be used now is tried a little longer,
     /// because a receipt may be known here only.
-    pub(super) async fn write_at_last(&self, event: Event) -> Result<Operation, ApplyError> {
+    pub(super) async fn write_at_last(
+        &self,
+        event: Event,
+        result: Option<&Arc<[u8]>>,
+    ) -> Result<Arc<Operation>, ApplyError> {
         let mut pause = Millis(50);
         loop {
-            match self.write(Some(event.clone()), &[]).await {
+            match self.write(Some(event.clone()), &[], result).await {
                 Err(ApplyError::Store(e)) if pause <= LAST_PAUSE => {
                     tracing::warn!(error = %e, "the end of an attempt could not be recorded; it is tried again");
                     self.ledger.env.sleep(pause).await;
@@ -243,25 +259,26 @@ impl Attempt {
 
     /// Records what an answer makes of an effect. What settles it is kept for the next write, where that is
     /// the closing one; a failed write loses nothing of it.
-    async fn record(&self, index: usize, event: Event) -> Result<Operation, Stopped> {
-        match self.keep(index, &event) {
-            Some(view) if self.single => Ok(view),
-            Some(_) => self.write(None, &[]).await.map_err(stopped),
-            None => self.apply(event).await,
+    async fn record(&self, index: usize, event: Event) -> Result<Arc<Operation>, Stopped> {
+        match self.keep(index, event) {
+            Ok(view) if self.single => Ok(view),
+            Ok(_) => self.write(None, &[], None).await.map_err(stopped),
+            Err(event) => self.apply(event).await,
         }
     }
 
     /// Keeps an event for the next write, if the record as this attempt knows it allows for it and it
-    /// settles the effect.
-    fn keep(&self, index: usize, event: &Event) -> Option<Operation> {
+    /// settles the effect. Else it is given back.
+    fn keep(&self, index: usize, event: Event) -> Result<Arc<Operation>, Event> {
         let mut s = self.state();
-        let (next, _) = self.ledger.fold(&s.view, vec![event.clone()]).ok()?;
-        if !next.effects.get(index).is_some_and(Effect::is_settled) {
-            return None;
+        match self.ledger.fold(&s.view, vec![event.clone()]) {
+            Ok((next, _)) if next.effects.get(index).is_some_and(Effect::is_settled) => {
+                s.view = Arc::new(next);
+                s.pending.push(event);
+                Ok(s.view.clone())
+            }
+            _ => Err(event),
         }
-        s.view = next.clone();
-        s.pending.push(event.clone());
-        Some(next)
     }
 
     pub(super) async fn doubt(&self, reason: String) -> Stopped {

@@ -22,8 +22,8 @@ struct Going {
     answers: usize,
     /// Since when.
     since: Time,
-    /// The newest record that was written lazily, with later news in it.
-    newest: Option<Operation>,
+    /// The newest record that was written lazily, with later news in it. Not in its place here: entries are moved about.
+    newest: Option<Box<Operation>>,
     /// News that came while that write was on its way. It may come to nothing, so nothing is written on top of it:
     /// a record that others changed meanwhile would be overwritten.
     also: Option<DeliveryState>,
@@ -63,14 +63,14 @@ impl Outbox {
         let entries = self.lock();
         let Some(e) = entries.get(&read.id) else { return read };
         match &e.newest {
-            Some(n) if n.version > read.version => n.clone(),
+            Some(n) if n.version > read.version => (**n).clone(),
             // Its write is there, or another's in its place; the news after it is not.
             Some(n)
                 if e.also.is_some()
                     && n.version == read.version
                     && (n.delivery.state, n.delivery.at) > (read.delivery.state, read.delivery.at) =>
             {
-                let mut n = n.clone();
+                let mut n = (**n).clone();
                 // The guard window is never cut short by whose news came first.
                 n.delivery.at = n.delivery.at.max(read.delivery.at);
                 n
@@ -91,7 +91,7 @@ impl Ledger {
             if let Some(n) = &mut e.newest {
                 // One write of it is on its way already.
                 if let Ok(t) = decide::decide(n, Event::Deliver(state), now) {
-                    *n = Operation { version: n.version, ..t.next };
+                    **n = Operation { version: n.version, ..t.next };
                     e.also = e.also.max(Some(state));
                 }
                 drop(entries);
@@ -102,7 +102,7 @@ impl Ledger {
             self.observer.note(Note::Transition { from: operation.execution.word(), to: &t.next });
             if entries.len() < MOST || entries.contains_key(&operation.id) {
                 entries.entry(operation.id).or_insert_with(|| Going::since(now)).newest =
-                    Some(t.next.clone());
+                    Some(Box::new(t.next.clone()));
             }
             self.store.write_lazily(Write::Update {
                 operation: Box::new(t.next),

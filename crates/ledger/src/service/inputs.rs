@@ -1,12 +1,13 @@
 //! Answers from wherever they come, approvals, and operations that are handed out as tasks.
 
 use super::live::Changes;
+use super::place::Place;
 use super::run::Given;
-use super::{ApplyError, Ledger, OperateError};
+use super::{ApplyError, Call, Ledger, OperateError};
 use crate::decide::{Event, Refusal};
 use crate::effect::Intent;
 use crate::failpoint;
-use crate::handle::Handle;
+use crate::handle::{HandleFound, lately};
 use crate::input::{Ask, InputKind};
 use crate::keys;
 use crate::operation::{Execution, Operation};
@@ -73,7 +74,7 @@ impl Ledger {
                 }])
             };
             failpoint!("answer.before");
-            let done = self.apply_as(op, make, Some(epoch), &[]).await;
+            let done = self.apply_as(op, make, Some(epoch), &[], None).await.map(Arc::unwrap_or_clone);
             failpoint!("answer.after");
             match done {
                 Err(ApplyError::Refused(Refusal::Fenced)) if epoch != self.store.epoch() => {}
@@ -84,7 +85,7 @@ impl Ledger {
         let mine =
             next.execution == Execution::Running && next.owner == epoch && claimed == Some(next.attempt);
         if mine {
-            let planned = planned.filter(|_| next.planned.is_none()).map(|p| p.0);
+            let planned = planned.filter(|_| next.planned.is_none()).map(|p| Arc::new(p.0));
             self.launch(next.clone(), Given { planned, ..Given::default() });
         }
         // Who waits elsewhere for something else than its end.
@@ -148,11 +149,24 @@ impl Ledger {
     /// # Errors
     /// [`OperateError`]: it does not wait for a yes (any more).
     pub async fn deny(&self, id: OperationId, by: &str) -> Result<Operation, OperateError> {
+        self.denied(id, None, by).await
+    }
+
+    /// The same, said to one question: where that waits for nothing any more, it is no word about another.
+    ///
+    /// # Errors
+    /// [`OperateError`]: the question does not wait for a yes (any more).
+    pub async fn deny_asked(&self, id: OperationId, key: &str, by: &str) -> Result<Operation, OperateError> {
+        self.denied(id, Some(key), by).await
+    }
+
+    async fn denied(&self, id: OperationId, key: Option<&str>, by: &str) -> Result<Operation, OperateError> {
         let op = self.find(id).await?;
         let mut state = op.execution.word();
         let denied = self.apply(&op, |now| {
             state = now.execution.word();
-            if now.waits_for_approval() {
+            let waits = |key: &str| now.open_inputs().any(|i| now.inputs[i].key == key);
+            if now.waits_for_approval() && key.is_none_or(waits) {
                 Ok(vec![Event::Cancel { by: by.to_owned() }])
             } else {
                 Err(Refusal::State)
@@ -172,7 +186,7 @@ impl Ledger {
     /// # Errors
     /// [`OperateError`].
     pub async fn hand_out(&self, id: OperationId, ttl: Option<Millis>) -> Result<Operation, OperateError> {
-        let out = self.operate(id, |_| Event::HandOut { ttl }).await;
+        let out = self.operate(id, |_| Ok(Event::HandOut { ttl })).await;
         failpoint!("task.after");
         match out {
             Err(OperateError::Refused { refusal: Refusal::Nothing, .. }) => self.find(id).await,
@@ -204,9 +218,14 @@ impl Ledger {
             return;
         }
         let watch = self.live.watch(id, true);
+        if !self.live.linger(id, self.env.monotonic() + grace.0) {
+            return;
+        }
         let me = self.clone();
         self.env.spawn(Box::pin(async move {
-            me.env.sleep(grace).await;
+            while let Some(left) = me.live.lingers(id, me.env.monotonic()) {
+                me.env.sleep(left).await;
+            }
             drop(watch);
             if me.live.has_callers(id) {
                 return;
@@ -233,15 +252,23 @@ impl Ledger {
         Ok(self.planned(op).await?.map(|p| p.0))
     }
 
+    /// Whether a call belongs to this operation: its state, its key and its arguments agree that it does.
+    ///
+    /// # Errors
+    /// [`StoreError`]: the ledger can't be read.
+    pub async fn belongs(&self, call: &Call, id: OperationId) -> Result<bool, StoreError> {
+        Ok(matches!(self.place(call).await?, Place::Known(op, _) if op.id == id))
+    }
+
     /// A handle of this principal, by its text; being read is a use of it.
     ///
     /// # Errors
     /// [`StoreError`]: the ledger can't be read.
-    pub async fn handle(&self, principal: &str, text: &str) -> Result<Option<Handle>, StoreError> {
+    pub async fn handle(&self, principal: &str, text: &str) -> Result<HandleFound, StoreError> {
         let id_hash = crate::handle::id_hash(text);
         let now = self.store.now();
-        let found = self.store.handle(&id_hash, principal, now).await?;
-        if let Some(h) = &found
+        let found = HandleFound::of(self.store.handle(&id_hash, principal, lately(now)).await?, now);
+        if let HandleFound::There(h) = &found
             && now.since(h.used_at) >= Millis((h.idle.0 / TOUCH_PART).max(1))
         {
             let (store, principal) = (self.store.clone(), h.principal.clone());

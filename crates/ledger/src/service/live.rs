@@ -3,7 +3,7 @@
 
 use crate::env::Abort;
 use crate::operation::Operation;
-use crate::words::{Epoch, OperationId};
+use crate::words::{Epoch, Millis, OperationId};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -28,13 +28,17 @@ pub(crate) struct News {
     /// How far the attempt is.
     pub progress: Progress,
     /// The final record and result, if they came to be in this process.
-    pub outcome: Option<(Operation, Arc<[u8]>)>,
+    pub outcome: Option<(Arc<Operation>, Arc<[u8]>)>,
 }
 
 struct Entry {
     callers: usize,
     watchers: usize,
+    /// How many of them hear how far it is.
+    hearers: usize,
     attempts: usize,
+    /// Until when a caller between two legs counts as here, by the monotonic clock; somebody looks after that.
+    lingers: Option<i64>,
     /// Its number, the epoch that it runs under, and how to stop it.
     abort: Option<(u32, Epoch, Abort)>,
     news: watch::Sender<News>,
@@ -42,7 +46,15 @@ struct Entry {
 
 impl Default for Entry {
     fn default() -> Self {
-        Entry { callers: 0, watchers: 0, attempts: 0, abort: None, news: watch::Sender::new(News::default()) }
+        Entry {
+            callers: 0,
+            watchers: 0,
+            hearers: 0,
+            attempts: 0,
+            lingers: None,
+            abort: None,
+            news: watch::Sender::new(News::default()),
+        }
     }
 }
 
@@ -65,9 +77,21 @@ pub(crate) struct Watch {
     entries: Entries,
     id: OperationId,
     caller: bool,
+    hears: bool,
     pub news: watch::Receiver<News>,
     /// The rings of which its holder knows.
     pub seen: u64,
+}
+
+impl Watch {
+    /// It is rung for progress too, from now on. Else progress is only there to be read: it is no reason to wake anybody.
+    pub fn hear_progress(&mut self) {
+        if !std::mem::replace(&mut self.hears, true)
+            && let Some(e) = lock(&self.entries).get_mut(&self.id)
+        {
+            e.hearers += 1;
+        }
+    }
 }
 
 impl Drop for Watch {
@@ -76,6 +100,7 @@ impl Drop for Watch {
         if let Some(e) = entries.get_mut(&self.id) {
             e.watchers -= 1;
             e.callers -= usize::from(self.caller);
+            e.hearers -= usize::from(self.hears);
             if e.watchers == 0 && e.attempts == 0 {
                 entries.remove(&self.id);
             }
@@ -142,7 +167,7 @@ impl Live {
         e.callers += usize::from(caller);
         let news = e.news.subscribe();
         let seen = news.borrow().rings;
-        Watch { entries: self.entries.clone(), id, caller, news, seen }
+        Watch { entries: self.entries.clone(), id, caller, hears: false, news, seen }
     }
 
     /// An attempt begins.
@@ -188,6 +213,28 @@ impl Live {
         stopped
     }
 
+    /// Between two legs a caller counts as here until then. Says whether somebody has to look after that: one does for
+    /// all legs of an operation.
+    pub fn linger(&self, id: OperationId, until: i64) -> bool {
+        let mut entries = lock(&self.entries);
+        let Some(e) = entries.get_mut(&id) else { return true };
+        let first = e.lingers.is_none();
+        e.lingers = e.lingers.max(Some(until));
+        first
+    }
+
+    /// How long it still does; `None`: not any more, and whoever looked after that is done.
+    pub fn lingers(&self, id: OperationId, now: i64) -> Option<Millis> {
+        let mut entries = lock(&self.entries);
+        let e = entries.get_mut(&id)?;
+        let left = e.lingers? - now;
+        if left <= 0 {
+            e.lingers = None;
+            return None;
+        }
+        Some(Millis(left))
+    }
+
     pub fn has_callers(&self, id: OperationId) -> bool {
         lock(&self.entries).get(&id).is_some_and(|e| e.callers > 0)
     }
@@ -216,21 +263,53 @@ impl Live {
 
     pub fn progress(&self, id: OperationId, p: Progress) {
         if let Some(e) = lock(&self.entries).get(&id) {
-            e.news.send_modify(|n| {
+            e.news.send_if_modified(|n| {
                 if p.done >= n.progress.done {
                     n.progress = p;
                 }
+                e.hearers > 0
             });
         }
     }
 
     /// The attempt came to a result.
-    pub fn outcome(&self, operation: &Operation, result: Arc<[u8]>) {
+    pub fn outcome(&self, operation: Arc<Operation>, result: Arc<[u8]>) {
         if let Some(e) = lock(&self.entries).get(&operation.id) {
             e.news.send_modify(|n| {
-                n.outcome = Some((operation.clone(), result));
+                n.outcome = Some((operation, result));
                 n.rings += 1;
             });
         }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn told(done: f64) -> Progress {
+        Progress { done, total: None, message: "sent".into() }
+    }
+
+    #[test]
+    fn progress_wakes_those_who_hear_it_and_is_there_for_all() {
+        let (live, id) = (Live::default(), OperationId(1));
+        let quiet = live.watch(id, true);
+        live.progress(id, told(1.0));
+        assert!(!quiet.news.has_changed().unwrap());
+        assert_eq!(quiet.news.borrow().progress, told(1.0));
+
+        let mut hears = live.watch(id, true);
+        hears.hear_progress();
+        hears.hear_progress();
+        live.progress(id, told(2.0));
+        assert!(hears.news.has_changed().unwrap());
+
+        drop(hears);
+        let quiet = live.watch(id, true);
+        live.progress(id, told(3.0));
+        assert!(!quiet.news.has_changed().unwrap(), "whoever heard it has gone");
+        assert_eq!(quiet.news.borrow().progress, told(3.0));
     }
 }

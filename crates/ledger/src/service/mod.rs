@@ -11,6 +11,7 @@
 //! - `inputs`: answers, approvals and tasks;
 //! - `run`: how a try begins and ends;
 //! - `live`: who waits for what in this process;
+//! - `met`: which keys it met lately;
 //! - `recover`: what is left behind is taken up again;
 //! - `deliver`: whether results arrived;
 //! - `operate`: what operators see and decide.
@@ -22,6 +23,7 @@ mod attempt;
 mod deliver;
 mod inputs;
 mod live;
+mod met;
 mod operate;
 mod place;
 mod recover;
@@ -118,7 +120,7 @@ pub enum Answer {
     /// The stored result.
     Result {
         /// The record as it was read with the result.
-        operation: Box<Operation>,
+        operation: Arc<Operation>,
         /// The result's bytes, the same for every call.
         result: Arc<[u8]>,
         /// An earlier call produced it.
@@ -185,9 +187,11 @@ pub struct Call {
     pub answers: Vec<(String, Vec<u8>)>,
     /// For how long after [`Answer::Running`] the caller counts as present, although nothing of it is open.
     pub lease_of_caller: Millis,
+    /// Whether the caller hears how far it is.
+    pub hears_progress: bool,
 }
 
-/// What a new operation needs; asked for only when there is none yet.
+/// What a new operation needs; asked for where there is most likely none yet.
 #[derive(Clone, Debug)]
 pub struct Creation {
     /// Limits.
@@ -282,6 +286,7 @@ pub struct Ledger {
     runner: OnceLock<Arc<dyn Runner>>,
     live: live::Live,
     outbox: deliver::Outbox,
+    met: met::Met,
     /// For attempts of recovery.
     places: Arc<Semaphore>,
 }
@@ -335,6 +340,7 @@ impl Ledger {
             runner: OnceLock::new(),
             live: live::Live::default(),
             outbox: deliver::Outbox::default(),
+            met: met::Met::default(),
         })
     }
 

@@ -103,13 +103,13 @@ impl Ledger {
     pub(super) async fn operate(
         &self,
         id: OperationId,
-        make: impl Fn(&Operation) -> Event,
+        make: impl Fn(&Operation) -> Result<Event, Refusal>,
     ) -> Result<Operation, OperateError> {
         let op = self.find(id).await?;
         let mut state = op.execution.word();
         let applied = self.apply(&op, |now| {
             state = now.execution.word();
-            Ok(vec![make(now)])
+            Ok(vec![make(now)?])
         });
         match applied.await {
             Ok(next) => Ok(next),
@@ -142,7 +142,37 @@ impl Ledger {
         by: String,
         verdict: Verdict,
     ) -> Result<Operation, OperateError> {
-        let op = self.operate(id, |_| Event::Decide { by: by.clone(), verdict: verdict.clone() }).await?;
+        self.decided(id, None, by, verdict).await
+    }
+
+    /// The same, said about what became of the effect of one attempt: once there was another, it is no word about that.
+    ///
+    /// # Errors
+    /// [`OperateError`].
+    pub async fn decide_about(
+        self: &Arc<Self>,
+        id: OperationId,
+        attempt: u32,
+        by: String,
+        verdict: Verdict,
+    ) -> Result<Operation, OperateError> {
+        self.decided(id, Some(attempt), by, verdict).await
+    }
+
+    async fn decided(
+        self: &Arc<Self>,
+        id: OperationId,
+        about: Option<u32>,
+        by: String,
+        verdict: Verdict,
+    ) -> Result<Operation, OperateError> {
+        let make = |now: &Operation| {
+            if about.is_some_and(|attempt| attempt != now.attempt) {
+                return Err(Refusal::State);
+            }
+            Ok(Event::Decide { by: by.clone(), verdict: verdict.clone() })
+        };
+        let op = self.operate(id, make).await?;
         // An attempt that was asking the provider has nothing to say any more.
         self.live.stop(id, op.attempt);
         self.tend_once().await?;
@@ -154,7 +184,7 @@ impl Ledger {
     /// # Errors
     /// [`OperateError`].
     pub async fn cancel(&self, id: OperationId, by: String) -> Result<Operation, OperateError> {
-        let op = self.operate(id, |_| Event::Cancel { by: by.clone() }).await?;
+        let op = self.operate(id, |_| Ok(Event::Cancel { by: by.clone() })).await?;
         if op.execution.is_ended() {
             self.live.stop(id, op.attempt);
         }
@@ -170,10 +200,10 @@ impl Ledger {
         let make = |now: &Operation| {
             let epoch = self.store.epoch();
             let owner_dead = now.owner != Epoch(0) && !self.store.is_live(now.owner);
-            match now.execution {
+            Ok(match now.execution {
                 Execution::InDoubt { .. } => Event::Reconcile { epoch, by: by.clone(), owner_dead },
                 _ => Event::Claim { epoch, by_call: true, owner_dead },
-            }
+            })
         };
         let claimed = self.operate(id, make).await?;
         self.launch(claimed.clone(), Given::default());
@@ -185,6 +215,6 @@ impl Ledger {
     /// # Errors
     /// [`StoreError`]: the ledger can't be read.
     pub async fn status(&self, principal: &str, id: OperationId) -> Result<Option<Operation>, StoreError> {
-        Ok(self.read(id).await?.filter(|op| *op.scope.principal == *principal))
+        self.store.owned(principal, id).await
     }
 }

@@ -26,6 +26,20 @@ pub(super) enum Place {
 const ON_ITS_WAY: Millis = Millis::secs(60);
 
 impl Ledger {
+    /// The key of a call that is most likely its first: the look-up order would end in a new operation, unless the key is
+    /// taken, which its creation says as well.
+    pub(super) fn unmet(&self, call: &Call) -> Option<Key> {
+        let k = call.key.as_ref().filter(|_| call.named.is_none())?;
+        // The twin of one that a model may have invented is looked for first.
+        let alone =
+            k.carrier != Carrier::Argument || !matches!(call.unkeyed, Unkeyed::Guard | Unkeyed::Reserve);
+        let kind = keys::kind(&self.store.identity().secret, &call.scope, &call.fingerprint, &k.key);
+        let new = alone
+            && matches!(kind, KeyKind::Minted | KeyKind::Own)
+            && !self.met.meet(&call.scope.key_hash(&k.key));
+        new.then(|| k.key.clone())
+    }
+
     /// The look-up order: a state decides before a key, and a key before the slot does.
     pub(super) async fn place(&self, call: &Call) -> Result<Place, StoreError> {
         if let Some(id) = call.named {
@@ -42,13 +56,10 @@ impl Ledger {
             };
         };
         match keys::kind(secret, &call.scope, &call.fingerprint, &k.key) {
-            KeyKind::Operation(id) => match self.store.by_id(id).await? {
-                // A foreign operation looks like an unknown one.
-                Some(Found::Operation(op)) if op.scope == call.scope || planted!(ForeignOperation) => {
-                    Ok(self.fits(call, *op, JoinedBy::Operation))
-                }
-                _ => Ok(Place::Error(Box::new(self.not_here(call, id)))),
-            },
+            KeyKind::Operation(id) => Ok(match self.callers(call, id).await? {
+                Some(op) => self.fits(call, op, JoinedBy::Operation),
+                None => Place::Error(Box::new(self.not_here(call, id))),
+            }),
             KeyKind::MintedForAnother => Ok(Place::Error(Box::new(self.conflict(call, None)))),
             kind @ (KeyKind::Minted | KeyKind::Own) => {
                 match self.store.by_key(&call.scope.key_hash(&k.key)).await? {
@@ -67,11 +78,19 @@ impl Ledger {
         }
     }
 
+    /// The operation of this id, if this call can belong to it: a foreign one looks like an unknown one.
+    async fn callers(&self, call: &Call, id: OperationId) -> Result<Option<Operation>, StoreError> {
+        if planted!(ForeignOperation) {
+            return self.read(id).await;
+        }
+        let op = self.store.owned(&call.scope.principal, id).await?;
+        Ok(op.filter(|op| op.scope == call.scope))
+    }
+
     /// A sealed state names it. A key beside it has to mean the same.
     async fn place_by_name(&self, call: &Call, id: OperationId) -> Result<Place, StoreError> {
-        let op = match self.store.by_id(id).await? {
-            Some(Found::Operation(op)) if op.scope == call.scope || planted!(ForeignOperation) => *op,
-            _ => return Ok(Place::Error(Box::new(self.not_here(call, id)))),
+        let Some(op) = self.callers(call, id).await? else {
+            return Ok(Place::Error(Box::new(self.not_here(call, id))));
         };
         if let Some(k) = &call.key
             && op.key.as_ref() != Some(&k.key)

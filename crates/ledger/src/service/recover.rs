@@ -9,6 +9,7 @@ use super::run::Given;
 use super::{ApplyError, Ledger, Note};
 use crate::decide::{AtCap, Event, Fence, Refusal, at_cap};
 use crate::failpoint;
+use crate::handle::lately;
 use crate::operation::{DeliveryState, Execution, Operation};
 use crate::planted;
 use crate::store::StoreError;
@@ -206,7 +207,9 @@ impl Ledger {
         // What is gone for its readers. Their times were promised by the ledger's clock as it is.
         let now = self.store.now();
         let gone = async {
-            while self.store.prune_handles(now, 200).await? + self.store.prune_shelf(now, 200).await? >= 200 {
+            while self.store.prune_handles(lately(now), 200).await? + self.store.prune_shelf(now, 200).await?
+                >= 200
+            {
                 self.env.sleep(Millis(5)).await;
             }
             Ok::<_, StoreError>(())

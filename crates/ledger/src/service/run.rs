@@ -20,7 +20,7 @@ pub(crate) struct Given {
     /// The call's arguments, if they are at hand.
     pub arguments: Option<Arc<[u8]>>,
     /// The intent that the operation was opened with, if that is at hand.
-    pub planned: Option<Intent>,
+    pub planned: Option<Arc<Intent>>,
     /// Recovery starts it, and bounds how many of those do something at a time.
     pub place: Option<Place>,
 }
@@ -62,7 +62,8 @@ impl Ledger {
     }
 
     /// Runs an attempt in the background, whoever waits for it.
-    pub(crate) fn launch(self: &Arc<Self>, op: Operation, given: Given) {
+    pub(crate) fn launch(self: &Arc<Self>, op: impl Into<Arc<Operation>>, given: Given) {
+        let op = op.into();
         let id = op.id;
         let (number, epoch) = (op.attempt, op.owner);
         let running = self.live.start(id);
@@ -74,7 +75,7 @@ impl Ledger {
         self.live.abort_with(id, number, epoch, abort);
     }
 
-    async fn run(self: &Arc<Self>, op: Operation, given: Given) {
+    async fn run(self: &Arc<Self>, op: Arc<Operation>, given: Given) {
         let Some(runner) = self.runner.get().cloned() else { return };
         let arguments = match given.arguments {
             Some(a) => Some(a),
@@ -143,7 +144,7 @@ impl Ledger {
     /// Records how an attempt ended.
     async fn end(&self, attempt: &Attempt, event: Event) {
         let op = attempt.operation();
-        match attempt.write_at_last(event).await {
+        match attempt.write_at_last(event, None).await {
             Ok(_) => {}
             Err(ApplyError::Store(e)) => {
                 tracing::warn!(operation = %op.id, error = %e, "the end of an attempt could not be recorded; recovery takes it up");
@@ -166,18 +167,18 @@ impl Ledger {
         let bytes: Arc<[u8]> = result.result.into();
         failpoint!("close.before");
         if planted!(AnswerBeforeReceipt) {
-            self.live.outcome(&op, bytes.clone());
+            self.live.outcome(op.clone(), bytes.clone());
         }
         let caller_gone = self.caller_gone(&op);
         let close = Event::Close { fence, result: bytes.to_vec(), is_error: result.is_error, caller_gone };
-        let closed = attempt.write_at_last(close).await;
+        let closed = attempt.write_at_last(close, Some(&bytes)).await;
         failpoint!("close.after");
         match closed {
-            Ok(op) => self.live.outcome(&op, bytes),
+            Ok(_) => {}
             Err(ApplyError::Refused(Refusal::Unsettled)) => {
                 // The tool came to a result although an effect of it is open: nothing closes over that.
                 let until = self.rest_until(&op);
-                if attempt.write_at_last(Event::Rest { fence, until }).await.is_err() {
+                if attempt.write_at_last(Event::Rest { fence, until }, None).await.is_err() {
                     tracing::warn!(operation = %op.id, "a tool ended with an open effect; recovery takes it up");
                 }
             }

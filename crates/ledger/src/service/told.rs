@@ -36,11 +36,13 @@ pub enum Kind {
     HandleExpired,
     /// There is no such handle for this caller.
     HandleUnknown,
+    /// The caller has to give a credential of its own first.
+    CredentialRequired,
 }
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Kind; 14] = [
+    pub const ALL: [Kind; 15] = [
         Kind::KeyRequired,
         Kind::KeyConflict,
         Kind::KeyExpired,
@@ -55,6 +57,7 @@ impl Kind {
         Kind::ApprovalRequired,
         Kind::HandleExpired,
         Kind::HandleUnknown,
+        Kind::CredentialRequired,
     ];
 
     /// The word on the wire.
@@ -75,6 +78,7 @@ impl Kind {
             Kind::ApprovalRequired => "approval_required",
             Kind::HandleExpired => "handle_expired",
             Kind::HandleUnknown => "handle_unknown",
+            Kind::CredentialRequired => "credential_required",
         }
     }
 }

@@ -96,6 +96,27 @@ impl Gated {
     fn boot(&self) -> &MemoryStore {
         self.renewed.get().unwrap_or(&self.inner)
     }
+    async fn write_by(&self, epoch: Option<Epoch>, write: Write) -> Result<Committed, StoreError> {
+        self.gate.pass("before a write").await;
+        let half = self.latency.load(SeqCst) / 2;
+        if half > 0 {
+            pause(half).await;
+        }
+        if epoch.is_some_and(|epoch| epoch != self.epoch()) {
+            return Err(StoreError::Unavailable("another boot".into()));
+        }
+        let fault = self.faults.lock().unwrap().pop_front().unwrap_or(Fault::Fine);
+        let done = match fault {
+            Fault::Refused => return Err(StoreError::Unavailable("test".into())),
+            Fault::LostUncertain => return Err(StoreError::Uncertain("test".into())),
+            Fault::Fine | Fault::AckLost => self.inner.write(write).await,
+        };
+        if half > 0 {
+            pause(half).await;
+        }
+        self.gate.pass("after a write").await;
+        if fault == Fault::AckLost { Err(StoreError::Uncertain("test".into())) } else { done }
+    }
     fn readable(&self) -> Result<(), StoreError> {
         if self.reads_fail.load(SeqCst) { Err(StoreError::Unavailable("test".into())) } else { Ok(()) }
     }
@@ -122,22 +143,10 @@ impl Store for Gated {
         self.inner.identity()
     }
     async fn write(&self, write: Write) -> Result<Committed, StoreError> {
-        self.gate.pass("before a write").await;
-        let half = self.latency.load(SeqCst) / 2;
-        if half > 0 {
-            pause(half).await;
-        }
-        let fault = self.faults.lock().unwrap().pop_front().unwrap_or(Fault::Fine);
-        let done = match fault {
-            Fault::Refused => return Err(StoreError::Unavailable("test".into())),
-            Fault::LostUncertain => return Err(StoreError::Uncertain("test".into())),
-            Fault::Fine | Fault::AckLost => self.inner.write(write).await,
-        };
-        if half > 0 {
-            pause(half).await;
-        }
-        self.gate.pass("after a write").await;
-        if fault == Fault::AckLost { Err(StoreError::Uncertain("test".into())) } else { done }
+        self.write_by(None, write).await
+    }
+    async fn write_under(&self, epoch: Epoch, write: Write) -> Result<Committed, StoreError> {
+        self.write_by(Some(epoch), write).await
     }
     fn write_lazily(&self, write: Write) {
         match &mut *self.held.lock().unwrap() {

@@ -32,6 +32,10 @@ impl TestEnv {
     pub fn new(seed: u64) -> Arc<TestEnv> {
         Arc::new(TestEnv { start: Instant::now(), seed: Mutex::new(seed), tasks: Mutex::default() })
     }
+    /// Tasks that have not ended.
+    pub fn alive(&self) -> usize {
+        self.tasks.lock().unwrap().iter().filter(|t| !t.is_finished()).count()
+    }
     pub fn kill(&self) {
         for t in self.tasks.lock().unwrap().drain(..) {
             t.abort();
@@ -197,7 +201,7 @@ impl Tool {
         };
         let text = attempt.handle_id("basket", "");
         let id_hash = handle::id_hash(&text);
-        let principal = attempt.operation().scope.principal;
+        let principal = attempt.operation().scope.principal.clone();
         let new = Handle {
             id_hash,
             principal: principal.clone(),
@@ -214,7 +218,7 @@ impl Tool {
             .await?;
         hang(1).await;
         let there = self.ledger().handle(&principal, &text).await.map_err(Stopped::Store)?;
-        let Some(there) = there else { return Err(RunError::Tool("it is gone".into())) };
+        let Some(there) = there.there() else { return Err(RunError::Tool("it is gone".into())) };
         // What it adds depends on what is there: done twice, it would show.
         let value = format!("{}+1", String::from_utf8_lossy(&there.value)).into_bytes();
         let change = HandleChange::Update {
@@ -483,6 +487,7 @@ pub fn unkeyed() -> Call {
         named: None,
         answers: Vec::new(),
         lease_of_caller: Millis(0),
+        hears_progress: true,
     }
 }
 
