@@ -1,6 +1,7 @@
 //! Prepares ledgers, through the store and nothing else: `fill stored PATH N` makes one with N operations that ended and
-//! were delivered; `fill open PATH N` takes an open operation that a gateway left in the ledger at PATH and opens it N
-//! times more, each with a key of its own. Prints `{"operations": …}`.
+//! were delivered, spread evenly over the last day and written in that order; `fill open PATH N` takes an open operation
+//! that a gateway left in the ledger at PATH and opens it N times more, each with a key of its own. Prints
+//! `{"operations": …}`.
 
 use anyhow::{Context, Result, bail};
 use ledger::decide::{Event, Fence, Opening, Outcome, decide, open};
@@ -16,6 +17,8 @@ use std::sync::Arc;
 
 /// How many write at once: the writer puts what waits into one transaction.
 const AT_ONCE: usize = 1024;
+/// The time that what is stored lies back, milliseconds: less than any retention, and nearly all of it more than any window.
+const DAY: i64 = 86_400_000;
 /// The most that is made.
 const MOST: usize = 2_000_000;
 
@@ -141,7 +144,10 @@ async fn main() -> Result<()> {
     let store = SqliteStore::open(config, Arc::new(SystemEnv), Arc::new(|why| eprintln!("{why}")))?;
     let (epoch, now) = (store.epoch(), store.now());
     match what.as_str() {
-        "stored" => write_all(&store, count, move |n| stored(epoch, now, n)).await?,
+        "stored" => {
+            let at = move |n: usize| Time(now.0 - DAY + DAY * n as i64 / count.max(1) as i64);
+            write_all(&store, count, move |n| stored(epoch, at(n), n)).await?;
+        }
         "open" => {
             let query = Query { state: Some("running".into()), limit: 1, ..Query::default() };
             let op = store.list(&query).await?.pop().context("the ledger holds no open operation")?;

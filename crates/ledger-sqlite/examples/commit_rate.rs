@@ -12,66 +12,16 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod operations;
+
 use counterfoil_ledger_sqlite::{Config, SqliteStore};
-use ledger::decide::{Fence, Opening, Outcome, open};
-use ledger::executor::Receipt;
-use ledger::store::{Blob, BlobKind, Committed, SlotWrite, Store, Write};
-use ledger::words::{EffectKey, Epoch, Key, OperationId, Scope, Time};
-use ledger::{
-    Env, Event, Fingerprint, Intent, Operation, OperationPolicy, Recovery, Strategy, SystemEnv, decide,
-};
-use rusqlite::{Connection, OptionalExtension, params};
+use ledger::SystemEnv;
+use ledger::store::{Blob, BlobKind, Committed, Store, Write};
+use operations::{Writes, operation};
+use rusqlite::{Connection, params};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
-
-/// One operation's two writes: 512 bytes of intent, 128 of receipt, 1 KiB of result.
-fn operation(epoch: Epoch, now: Time) -> (Write, Write) {
-    let id = OperationId::new(now, SystemEnv.random_u128());
-    let scope = Scope { principal: "bench".into(), tool: "pay".into(), mode: "sandbox".into() };
-    let key = Key::new(&format!("order-{:x}", SystemEnv.random_u128())).unwrap();
-    let arguments =
-        ledger::canonical::canonicalise_arguments(Some(&format!("{{\"order\":\"{}\"}}", key.as_str())), None)
-            .unwrap();
-    let fingerprint = Fingerprint::of("pay", &arguments);
-    let effect = EffectKey::derive("bench", &scope, id, Some(&key), &fingerprint, "charge", "");
-    let intent = Intent {
-        name: "charge".into(),
-        discriminator: String::new(),
-        recovery: Recovery::new(Strategy::Key),
-        summary: "POST https://api.example/charges".into(),
-        body: vec![b'x'; 512],
-    };
-    let key = Some(key);
-    let opening = Opening {
-        id,
-        scope,
-        key,
-        fingerprint,
-        policy: OperationPolicy::default(),
-        epoch,
-        intent: Some((intent, effect)),
-        arguments: None,
-        asks: Vec::new(),
-    };
-    let opened = open(opening, now);
-    let fence = Fence { attempt: 1, epoch };
-    let receive = Event::Receive { fence, effect: 0, outcome: Outcome::Applied(Receipt(vec![b'r'; 128])) };
-    let received = decide(&opened.next, receive, now).unwrap();
-    let close = Event::Close { fence, result: vec![b'y'; 1024], is_error: false, caller_gone: false };
-    let closed = decide(&received.next, close, now).unwrap();
-    // Both transitions in one write, as the service makes them: the version counts one.
-    let next = Operation { version: 2, ..closed.next };
-    let blobs = received.blobs.into_iter().chain(closed.blobs).collect();
-    (
-        Write::Create {
-            operation: Box::new(opened.next),
-            slot: SlotWrite::CompareAndSet(None),
-            blobs: opened.blobs,
-        },
-        Write::Update { operation: Box::new(next), stamp: 1, blobs, handles: Vec::new() },
-    )
-}
 
 /// Opens a store; its time and epoch are those of what is written into it.
 fn store(path: &Path) -> Arc<SqliteStore> {
@@ -92,9 +42,9 @@ async fn through_the_store(path: &Path, callers: usize, operations: usize) -> (f
         .map(|mine| {
             let store = store.clone();
             tokio::spawn(async move {
-                for (create, update) in mine {
+                for Writes { create, close, .. } in mine {
                     assert_eq!(store.write(create).await.unwrap(), Committed::Done);
-                    assert_eq!(store.write(update).await.unwrap(), Committed::Done);
+                    assert_eq!(store.write(close).await.unwrap(), Committed::Done);
                 }
             })
         })
@@ -152,20 +102,16 @@ fn payloads(db: &Connection, seq: i64, blobs: &[Blob]) {
 /// The statements of a creation.
 fn create(db: &Connection, row: &Row) {
     assert!(!there(db, "SELECT 1 FROM op WHERE id = ?1", &row.id));
-    assert!(!there(db, "SELECT 1 FROM op WHERE key_hash = ?1", &row.key));
+    assert!(!there(db, "SELECT op_seq FROM op_by_key WHERE key_hash = ?1", &row.key));
     assert!(!there(db, "SELECT 1 FROM tombstone WHERE key_hash = ?1", &row.key));
-    let sql = "SELECT op.id FROM slot JOIN op ON op.seq = slot.op_seq WHERE slot.slot_hash = ?1";
-    let holds: Option<[u8; 16]> =
-        db.prepare_cached(sql).unwrap().query_row([&row.slot], |r| r.get(0)).optional().unwrap();
-    assert_eq!(holds, None);
+    // As many operations as are made here have their index entries in memory.
+    assert!(!there(db, "SELECT op_seq FROM slot WHERE slot_hash = ?1", &row.slot));
     let sql = "INSERT INTO op (id, key_hash, slot_hash, principal, tool, state, delivery, version, stamp, owner_epoch,
         caller_epoch, attention, expires_at, record) VALUES (?1, ?2, ?3, ?4, ?5, 2, 1, ?6, 0, 1, 1, ?7, NULL, ?8)";
     let bound =
         params![row.id, row.key, row.slot, row.principal, row.tool, row.version, row.deadline, row.record];
     db.prepare_cached(sql).unwrap().execute(bound).unwrap();
     let seq = db.last_insert_rowid();
-    let sql = "INSERT INTO slot (slot_hash, op_seq) VALUES (?1, ?2) ON CONFLICT (slot_hash) DO UPDATE SET op_seq = excluded.op_seq";
-    db.prepare_cached(sql).unwrap().execute(params![row.slot, seq]).unwrap();
     payloads(db, seq, &row.blobs);
 }
 
@@ -209,8 +155,8 @@ fn bare(path: &Path, batch: usize, operations: usize) -> f64 {
     let counts: String = db.query_row("SELECT counts FROM meta", [], |r| r.get(0)).unwrap();
     let rows: Vec<(Row, Row)> = (0..operations)
         .map(|_| {
-            let (create, update) = operation(epoch, now);
-            (Row::of(create), Row::of(update))
+            let Writes { create, close, .. } = operation(epoch, now);
+            (Row::of(create), Row::of(close))
         })
         .collect();
     let sql = |sql: &str| db.prepare_cached(sql).unwrap().execute([]).unwrap();

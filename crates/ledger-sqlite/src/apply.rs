@@ -2,13 +2,16 @@
 //! that a batch needs no savepoints; the only errors are SQLite's own, and they end the whole batch.
 
 use crate::handles;
+use crate::index::{By, Index};
 use crate::record::{Change, Counters, Kind, decode, id_bytes};
-use ledger::store::{Blob, Committed, SlotWrite, StoreError, Tombstone, key_hash_of};
+use ledger::store::{Blob, Committed, SlotWrite, StoreError, Tombstone};
 use ledger::words::{Millis, Time};
 use rusqlite::{Connection, OptionalExtension as _, Result, params};
 
 /// Records, and tombstones, in one step of pruning: short enough that no writer waits noticeably.
 pub(crate) const PRUNE_STEP: usize = 128;
+/// Index entries in one step that has to come before.
+const INDEX_STEP: usize = 1024;
 
 /// What a write came to: an answer, and whether the database changed.
 pub(crate) struct Applied {
@@ -24,12 +27,13 @@ fn nothing(answer: Committed) -> Applied {
 /// there are still recognised.
 pub(crate) fn write(
     db: &Connection,
+    index: &mut Index,
     change: &Change,
     creations: bool,
     counts: &mut Counters,
 ) -> Result<Applied> {
     match change.kind {
-        Kind::Create(slot) => create(db, change, slot, creations, counts),
+        Kind::Create(slot) => create(db, index, change, slot, creations, counts),
         Kind::Update { stamp } => update(db, change, stamp, counts),
     }
 }
@@ -40,6 +44,7 @@ fn exists(db: &Connection, sql: &str, key: &[u8; 16]) -> Result<bool> {
 
 fn create(
     db: &Connection,
+    index: &mut Index,
     change: &Change,
     slot: SlotWrite,
     creations: bool,
@@ -54,19 +59,20 @@ fn create(
         return Ok(Applied { answer, changed: false });
     }
     if let Some(key) = &row.key_hash
-        && (exists(db, "SELECT 1 FROM op WHERE key_hash = ?1", key)?
+        && (index.row(db, By::Key, key)?.is_some()
             || exists(db, "SELECT 1 FROM tombstone WHERE key_hash = ?1", key)?)
     {
         return Ok(nothing(Committed::KeyTaken));
     }
     if let SlotWrite::CompareAndSet(expected) = slot {
         // A pruned operation's slot row goes with it, so what is found here is alive.
-        let holds: Option<[u8; 16]> = db
-            .prepare_cached(
-                "SELECT op.id FROM slot JOIN op ON op.seq = slot.op_seq WHERE slot.slot_hash = ?1",
-            )?
-            .query_row([&row.slot_hash], |r| r.get(0))
-            .optional()?;
+        let holds: Option<[u8; 16]> = match index.row(db, By::Slot, &row.slot_hash)? {
+            Some(seq) => {
+                let mut id = db.prepare_cached("SELECT id FROM op WHERE seq = ?1")?;
+                id.query_row([seq], |r| r.get(0)).optional()?
+            }
+            None => None,
+        };
         if holds != expected.map(id_bytes) {
             return Ok(nothing(Committed::SlotTaken));
         }
@@ -91,8 +97,7 @@ fn create(
         row.record,
     ])?;
     let seq = db.last_insert_rowid();
-    db.prepare_cached("INSERT INTO slot (slot_hash, op_seq) VALUES (?1, ?2) ON CONFLICT (slot_hash) DO UPDATE SET op_seq = excluded.op_seq")?
-        .execute(params![row.slot_hash, seq])?;
+    index.add(seq, row.key_hash, row.slot_hash);
     add(db, seq, &change.blobs)?;
     counts.add(row.state, row.delivery, 1);
     Ok(Applied { answer: Ok(Committed::Done), changed: true })
@@ -159,51 +164,32 @@ struct Going {
     tombstone: Tombstone,
 }
 
+/// What one step of pruning came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Pruned {
+    pub records: usize,
+    pub tombstones: usize,
+    /// The next records have index entries that had to be entered first: ask again.
+    pub more: bool,
+}
+
 /// Replaces up to `limit` records that expired before `now` by tombstones, then removes a step's worth
-/// of tombstones that are too old. A record that can't be read stays: somebody has to look at it.
+/// of tombstones that are too old. A record that can't be read stays: somebody has to look at it. So does, on a full
+/// disk (without `creations`), one whose index entries take room first.
 pub(crate) fn prune(
     db: &Connection,
-    now: Time,
-    tombstones_for: Millis,
-    limit: usize,
+    index: &mut Index,
+    (now, tombstones_for, limit): (Time, Millis, usize),
+    creations: bool,
     counts: &mut Counters,
-) -> Result<(usize, usize)> {
-    let mut going = Vec::new();
-    {
-        let mut expired = db.prepare_cached(
-            "SELECT seq, id, slot_hash, state, delivery, version, record FROM op INDEXED BY op_expires
-             WHERE expires_at IS NOT NULL AND expires_at < ?1 ORDER BY expires_at",
-        )?;
-        let mut rows = expired.query([now.0])?;
-        while going.len() < limit
-            && let Some(r) = rows.next()?
-        {
-            let id = r.get(1)?;
-            let Some(op) = r.get_ref(6)?.as_bytes().ok().and_then(|text| decode(id, 0, text).ok()) else {
-                continue;
-            };
-            let tombstone = Tombstone {
-                id: op.id,
-                fingerprint: op.fingerprint,
-                outcome: op.execution.word().into(),
-                at: now,
-            };
-            let key_hash = key_hash_of(&op).map(|k| k.0);
-            going.push(Going {
-                seq: r.get(0)?,
-                id,
-                slot_hash: r.get(2)?,
-                state: r.get(3)?,
-                delivery: r.get(4)?,
-                key_hash,
-                tombstone,
-            });
-        }
-    }
+) -> Result<Pruned> {
+    let (going, early) = expired(db, index, now, limit)?;
     for g in &going {
         db.prepare_cached("DELETE FROM op_blob WHERE op_seq = ?1")?.execute([g.seq])?;
         db.prepare_cached("DELETE FROM slot WHERE slot_hash = ?1 AND op_seq = ?2")?
             .execute(params![g.slot_hash, g.seq])?;
+        db.prepare_cached("DELETE FROM op_by_key WHERE key_hash = ?1 AND op_seq = ?2")?
+            .execute(params![g.key_hash, g.seq])?;
         db.prepare_cached("DELETE FROM op WHERE seq = ?1")?.execute([g.seq])?;
         let text = serde_json::to_string(&g.tombstone)
             .map_err(|e| rusqlite::Error::ToSqlConversionFailure(e.into()))?;
@@ -213,9 +199,45 @@ pub(crate) fn prune(
         .execute(params![g.id, g.key_hash, now.0, text])?;
         counts.add(g.state, g.delivery, -1);
     }
+    if !going.is_empty() {
+        index.removed(db)?;
+    }
+    let more = early && (!creations || index.hurry(db, INDEX_STEP)?);
     let old = now.0.saturating_sub(tombstones_for.0);
     let tombstones = db
         .prepare_cached("DELETE FROM tombstone WHERE id IN (SELECT id FROM tombstone WHERE at <= ?1 ORDER BY at LIMIT ?2)")?
         .execute(params![old, PRUNE_STEP as i64])?;
-    Ok((going.len(), tombstones))
+    Ok(Pruned { records: going.len(), tombstones, more })
+}
+
+/// Up to `limit` records that expired before `now`, and whether the next has index entries to be entered first.
+fn expired(db: &Connection, index: &Index, now: Time, limit: usize) -> Result<(Vec<Going>, bool)> {
+    let mut going = Vec::new();
+    let mut expired = db.prepare_cached(
+        "SELECT seq, id, slot_hash, state, delivery, key_hash, record FROM op INDEXED BY op_expires
+         WHERE expires_at IS NOT NULL AND expires_at < ?1 ORDER BY expires_at",
+    )?;
+    let mut rows = expired.query([now.0])?;
+    while going.len() < limit
+        && let Some(r) = rows.next()?
+    {
+        let (seq, id) = (r.get(0)?, r.get(1)?);
+        if !index.has(seq) {
+            return Ok((going, true));
+        }
+        let Some(op) = r.get_ref(6)?.as_bytes().ok().and_then(|text| decode(id, 0, text).ok()) else {
+            continue;
+        };
+        let outcome = op.execution.word().into();
+        going.push(Going {
+            seq,
+            id,
+            slot_hash: r.get(2)?,
+            state: r.get(3)?,
+            delivery: r.get(4)?,
+            key_hash: r.get(5)?,
+            tombstone: Tombstone { id: op.id, fingerprint: op.fingerprint, outcome, at: now },
+        });
+    }
+    Ok((going, false))
 }

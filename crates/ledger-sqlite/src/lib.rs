@@ -13,7 +13,8 @@
 //!   refuses new operations and lets those in flight land.
 //!
 //! Modules: `files` (directory, lock, disk space), `schema` (settings, tables, migrations), `clock`, `record`
-//! (a record as a row), `queue` and `writer` (the group commit), `apply` (one write inside a transaction),
+//! (a record as a row), `queue` and `writer` (the group commit), `apply` (one write inside a transaction), `index` (by key
+//! and by slot), `copier` (the log into the database),
 //! `sessions` (what is kept of legacy clients), `handles` and `shelf` (what tools and replicas keep), `read` (the readers), `backup` (a copy made while it is in use).
 
 mod apply;
@@ -24,6 +25,7 @@ mod copier;
 pub mod faults;
 mod files;
 mod handles;
+mod index;
 #[cfg(feature = "planted")]
 pub mod planted;
 mod queue;
@@ -77,6 +79,9 @@ pub struct Config {
     /// Pages in the log (4 KiB each) after which it is copied into the database beside the commits.
     #[cfg(feature = "faults")]
     pub log_pages: u16,
+    /// Rows whose keys and slots wait in memory before they go to their indexes.
+    #[cfg(feature = "faults")]
+    pub unindexed_rows: usize,
     /// Guards that are left out, for tests that have to notice it.
     #[cfg(feature = "planted")]
     pub planted: planted::Planted,
@@ -99,6 +104,8 @@ impl Config {
             vfs: None,
             #[cfg(feature = "faults")]
             log_pages: writer::FRAMES,
+            #[cfg(feature = "faults")]
+            unindexed_rows: index::ROWS,
             #[cfg(feature = "planted")]
             planted: planted::Planted::default(),
         }
@@ -167,6 +174,7 @@ pub(crate) fn describe(error: &rusqlite::Error) -> String {
         rusqlite::Error::SqlInputError { error, .. } => {
             format!("SQLite error {}: a statement does not fit the schema", error.extended_code)
         }
+        rusqlite::Error::StatementChangedRows(_) => "another process has opened the ledger meanwhile".into(),
         rusqlite::Error::QueryReturnedNoRows => "a row that must be there is missing".into(),
         _ => "a value in the database has an unexpected form".into(),
     }

@@ -11,7 +11,7 @@ use std::path::Path;
 pub struct Planted {
     /// Commits are not synced (`synchronous=NORMAL`): a power cut takes acknowledged writes with it.
     pub relaxed_sync: bool,
-    /// The directory is not locked: a second process gets in.
+    /// The directory is not locked: a second process gets in. Nor are the first one's writes fenced by its epoch.
     pub unlocked: bool,
     /// A restored ledger is marked as held only after its epoch was begun: a crash in between lets it go unnoticed.
     pub hold_late: bool,

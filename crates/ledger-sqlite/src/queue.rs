@@ -3,6 +3,7 @@
 //! Bounded: whoever waits for an answer holds one of a limited number of permits; lazy writes beyond a limit
 //! are dropped, as a crash would drop them.
 
+use crate::apply::Pruned;
 use crate::record::Change;
 use crate::sessions;
 use ledger::store::{ApiKey, Committed, Session, StoreError};
@@ -60,7 +61,7 @@ pub(crate) enum Work {
 #[derive(Clone, Debug)]
 pub(crate) enum Answer {
     Committed(Committed),
-    Pruned { records: usize, tombstones: usize },
+    Pruned(Pruned),
     Session(Option<Box<Session>>),
     SessionsGone(usize),
     SessionsEnded(Vec<String>),

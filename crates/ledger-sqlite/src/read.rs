@@ -3,6 +3,7 @@
 //! Look-ups run on the caller's thread: they touch a handful of pages, mostly cached, and handing them to
 //! another thread would cost more than they do. Only lists, which may have to scan, go elsewhere.
 
+use crate::index::{By, Unindexed};
 use crate::record::{decode, id_bytes};
 use crate::{describe, handles, schema, sessions, shelf};
 use ledger::codes;
@@ -13,13 +14,14 @@ use ledger::words::{Epoch, KeyHash, OperationId, SlotHash, Time};
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension as _, Row, ToSql, params};
 use std::collections::HashSet;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Connections kept open for the next reader.
 const KEPT: usize = 8;
 
 pub(crate) struct Readers {
     place: schema::Place,
+    unindexed: Arc<Unindexed>,
     idle: Mutex<Vec<Connection>>,
     /// Records that can't be used: each is reported once, and wants no attention any more.
     unreadable: Mutex<HashSet<OperationId>>,
@@ -52,8 +54,8 @@ fn tombstone(text: &str) -> Result<Found, StoreError> {
 }
 
 impl Readers {
-    pub fn new(place: schema::Place) -> Readers {
-        Readers { place, idle: Mutex::default(), unreadable: Mutex::default() }
+    pub fn new(place: schema::Place, unindexed: Arc<Unindexed>) -> Readers {
+        Readers { place, unindexed, idle: Mutex::default(), unreadable: Mutex::default() }
     }
 
     /// Where the database is.
@@ -107,10 +109,22 @@ impl Readers {
         })
     }
 
-    fn one(&self, sql: &str, key: &[u8; 16]) -> Result<Option<Operation>, StoreError> {
-        self.with(|db| db.prepare_cached(sql)?.query_row([key], record).optional())?
+    fn one(&self, sql: &str, args: &[&dyn ToSql]) -> Result<Option<Operation>, StoreError> {
+        self.with(|db| db.prepare_cached(sql)?.query_row(args, record).optional())?
             .transpose()
             .map_err(unreadable)
+    }
+
+    /// The row of an entry that is not in its table yet. Meanwhile it may be there, and the row gone: the table is asked then.
+    fn unindexed(&self, by: By, hash: &[u8; 16]) -> Result<Option<Operation>, StoreError> {
+        let sql = match by {
+            By::Key => "SELECT id, version, record FROM op WHERE seq = ?1 AND key_hash = ?2",
+            By::Slot => "SELECT id, version, record FROM op WHERE seq = ?1 AND slot_hash = ?2",
+        };
+        match self.unindexed.row(by, hash) {
+            Some(seq) => self.one(sql, &[&seq, hash]),
+            None => Ok(None),
+        }
     }
 
     /// A record, or else a tombstone, from one snapshot: `sql` yields id, version and record, or only what is left.
@@ -137,18 +151,34 @@ impl Readers {
         )
     }
 
+    /// Found by the index of principals: of another's there is no entry, so its record isn't touched.
+    pub fn owned(&self, principal: &str, id: OperationId) -> Result<Option<Operation>, StoreError> {
+        let sql =
+            "SELECT id, version, record FROM op INDEXED BY op_principal WHERE principal = ?1 AND id = ?2";
+        let args = params![principal, id_bytes(id)];
+        self.with(|db| db.prepare_cached(sql)?.query_row(args, record).optional())?
+            .transpose()
+            .map_err(unreadable)
+    }
+
     pub fn by_key(&self, key: &KeyHash) -> Result<Option<Found>, StoreError> {
+        if let Some(op) = self.unindexed(By::Key, &key.0)? {
+            return Ok(Some(Found::Operation(Box::new(op))));
+        }
         self.found(
-            "SELECT id, version, record FROM op WHERE key_hash = ?1
+            "SELECT op.id, version, record FROM op_by_key AS k JOIN op ON op.seq = k.op_seq WHERE k.key_hash = ?1
              UNION ALL SELECT NULL, NULL, record FROM tombstone WHERE key_hash = ?1 LIMIT 1",
             &key.0,
         )
     }
 
     pub fn by_slot(&self, slot: &SlotHash) -> Result<Option<Operation>, StoreError> {
+        if let Some(op) = self.unindexed(By::Slot, &slot.0)? {
+            return Ok(Some(op));
+        }
         self.one(
             "SELECT id, version, record FROM slot JOIN op ON op.seq = slot.op_seq WHERE slot.slot_hash = ?1",
-            &slot.0,
+            &[&slot.0],
         )
     }
 
@@ -289,4 +319,35 @@ impl Readers {
 
 fn count(n: usize) -> i64 {
     i64::try_from(n).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::index;
+    use ledger::SystemEnv;
+
+    /// Memory was asked, and before the row was read it had been pruned and its number given to another.
+    #[test]
+    fn a_row_whose_number_was_given_again_is_not_taken_for_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = schema::Place {
+            path: dir.path().join("ledger.db"),
+            #[cfg(feature = "faults")]
+            vfs: None,
+        };
+        std::fs::write(&place.path, b"").unwrap();
+        let mut db = schema::writer(&place).unwrap();
+        schema::migrate(&mut db, "test", &SystemEnv, 0).unwrap();
+        let (pruned, other) = ([1; 16], [2; 16]);
+        db.execute(
+            "INSERT INTO op VALUES (1, ?1, ?1, ?1, 'p', 't', 4, 1, 1, 0, 0, 0, NULL, NULL, 'not a record')",
+            [other],
+        )
+        .unwrap();
+        let readers = Readers::new(place, Arc::new(index::Unindexed::of(1, pruned)));
+        assert!(readers.by_key(&KeyHash(pruned)).unwrap().is_none());
+        assert!(readers.by_slot(&SlotHash(pruned)).unwrap().is_none());
+    }
 }

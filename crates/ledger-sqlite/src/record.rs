@@ -92,8 +92,8 @@ impl Change {
                 (operation, blobs, handles, Kind::Update { stamp: stamp.cast_signed() })
             }
         };
-        let record = serde_json::to_string(&op)
-            .map_err(|_| StoreError::Unavailable(format!("the record of {} has no JSON form", op.id)))?;
+        let record = text(&op)
+            .ok_or_else(|| StoreError::Unavailable(format!("the record of {} has no JSON form", op.id)))?;
         if record.len() > MAX_PAYLOAD || blobs.iter().any(|b| b.data.len() > MAX_PAYLOAD) {
             let limit = MAX_PAYLOAD >> 20;
             return Err(StoreError::Unavailable(format!(
@@ -128,6 +128,13 @@ impl Change {
         let handles = self.handles.len() * ledger::handle::MAX_HANDLE_VALUE;
         self.row.record.len() + self.blobs.iter().map(|b| b.data.len()).sum::<usize>() + handles
     }
+}
+
+/// The record as JSON, in a text with room for most from the beginning.
+fn text(op: &Operation) -> Option<String> {
+    let mut text = Vec::with_capacity(2048);
+    serde_json::to_writer(&mut text, op).ok()?;
+    String::from_utf8(text).ok()
 }
 
 /// A record from its columns.

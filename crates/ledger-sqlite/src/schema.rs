@@ -2,8 +2,8 @@
 //!
 //! A record is a narrow row with the columns that are searched, and the record itself as JSON; payloads are
 //! appended to a table of their own, so that an update of a record moves none of them. The slot and key
-//! indexes are the only ones at random places; everything else grows at its end or stays small (the partial
-//! indexes hold only what wants attention, waits for a person, or has ended). A session's subscriptions are rows of
+//! indexes are the only ones at random places, and are tables of their own, which get many entries at once (see
+//! [`crate::index`]); everything else grows at its end or stays small (the partial indexes hold only what wants attention, waits for a person, or has ended). A session's subscriptions are rows of
 //! their own, so that marking its use moves none of them.
 
 use crate::OpenError;
@@ -31,12 +31,14 @@ struct Migration {
 }
 
 /// Each entry lifts the schema by one. Entries never change once released: what comes later is an entry of its own.
-const MIGRATIONS: [Migration; 4] = [
+const MIGRATIONS: [Migration; 5] = [
     Migration { compatible_from: 1, sql: FIRST },
     Migration { compatible_from: 2, sql: SESSIONS },
     // Programs of earlier schemas ask for exactly their own.
     Migration { compatible_from: 3, sql: CLOCK },
     Migration { compatible_from: 3, sql: HANDLES },
+    // Programs of earlier schemas would not find the keys that are not in the table yet.
+    Migration { compatible_from: 5, sql: INDEXES },
 ];
 
 const FIRST: &str = "
@@ -135,6 +137,14 @@ CREATE TABLE shelf (
   data BLOB NOT NULL
 ) STRICT;
 CREATE INDEX shelf_until ON shelf (until, name) WHERE until IS NOT NULL;
+";
+
+const INDEXES: &str = "
+CREATE TABLE op_by_key (key_hash BLOB PRIMARY KEY, op_seq INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+INSERT INTO op_by_key (key_hash, op_seq) SELECT key_hash, seq FROM op WHERE key_hash IS NOT NULL ORDER BY key_hash;
+DROP INDEX op_key;
+ALTER TABLE meta ADD COLUMN indexed INTEGER NOT NULL DEFAULT 0;
+UPDATE meta SET indexed = (SELECT coalesce(max(seq), 0) FROM op);
 ";
 
 /// The newest schema this program knows.

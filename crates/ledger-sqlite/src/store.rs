@@ -1,9 +1,10 @@
 //! The store: opening, closing, and the contract.
 
-use crate::apply::PRUNE_STEP;
+use crate::apply::{PRUNE_STEP, Pruned};
 use crate::backup::{self, Backup, BackupError};
 use crate::clock::{LedgerClock, SystemClock};
 use crate::files::{self, Disk};
+use crate::index::Index;
 use crate::queue::{Answer, Answered, Queue, Stopped, Work};
 use crate::read::Readers;
 use crate::record::{Change, Counters};
@@ -37,6 +38,10 @@ pub(crate) const DISK_LOW: &str =
 /// Why nothing is put on the shelf on a full disk.
 pub(crate) const SHELF_FULL: &str =
     "the disk is nearly full, so nothing more is kept; free some space and try again";
+
+/// Why nothing is pruned on a full disk.
+pub(crate) const PRUNING_FULL: &str =
+    "the disk is full, and index entries come before what is pruned; free some space and try again";
 
 /// What the store and its writer have in common.
 pub(crate) struct Shared {
@@ -86,6 +91,10 @@ impl Shared {
             None => Ok(self),
             Some(why) => Err(StoreError::Unavailable(why.clone())),
         }
+    }
+
+    pub fn epoch(&self) -> Epoch {
+        self.epoch
     }
 
     /// Where the database is.
@@ -194,6 +203,11 @@ impl SqliteStore {
         if held.load(Ordering::Acquire) {
             tracing::warn!("the ledger was restored from a backup: new operations wait until it is released");
         }
+        #[cfg(feature = "faults")]
+        let (worth, rows) = (config.log_pages, config.unindexed_rows);
+        #[cfg(not(feature = "faults"))]
+        let (worth, rows) = (crate::writer::FRAMES, crate::index::ROWS);
+        let index = Index::load(&db, rows)?;
         let shared = Arc::new(Shared {
             identity: meta.identity,
             epoch,
@@ -202,7 +216,7 @@ impl SqliteStore {
             gaps: meta.gaps,
             disk,
             queue: Queue::new(),
-            readers: Readers::new(place),
+            readers: Readers::new(place, index.unindexed()),
             counts: Mutex::new(meta.counts.clone()),
             figures: Mutex::default(),
             stopped: OnceLock::new(),
@@ -211,11 +225,9 @@ impl SqliteStore {
             #[cfg(feature = "faults")]
             faults: crate::faults::Faults::default(),
         });
-        #[cfg(feature = "faults")]
-        let worth = config.log_pages;
-        #[cfg(not(feature = "faults"))]
-        let worth = crate::writer::FRAMES;
-        let writer = Writer::new(db, shared.clone(), meta.counts, lock, worth)?;
+        let writer = Writer::new(db, shared.clone(), index, meta.counts, lock, worth)?;
+        #[cfg(feature = "planted")]
+        let writer = writer.fenced(!config.planted.unlocked);
         let of_thread = shared.clone();
         let thread = std::thread::Builder::new()
             .name("ledger-writer".into())
@@ -349,6 +361,9 @@ impl Store for SqliteStore {
     async fn by_id(&self, id: OperationId) -> Result<Option<Found>, StoreError> {
         self.shared.usable()?.readers.by_id(id)
     }
+    async fn owned(&self, principal: &str, id: OperationId) -> Result<Option<Operation>, StoreError> {
+        self.shared.usable()?.readers.owned(principal, id)
+    }
     async fn by_key(&self, key: &KeyHash) -> Result<Option<Found>, StoreError> {
         self.shared.usable()?.readers.by_key(key)
     }
@@ -397,11 +412,11 @@ impl Store for SqliteStore {
         loop {
             let step = PRUNE_STEP.min(limit - pruned);
             let work = Work::Prune { now, tombstones_for, limit: step };
-            let Answer::Pruned { records, tombstones } = shared.ask(work).await? else {
+            let Answer::Pruned(Pruned { records, tombstones, more }) = shared.ask(work).await? else {
                 return Err(mixed_up());
             };
             pruned += records;
-            if (records < step || pruned == limit) && tombstones < PRUNE_STEP {
+            if (records < step && !more || pruned == limit) && tombstones < PRUNE_STEP {
                 return Ok(pruned);
             }
         }

@@ -7,6 +7,7 @@
 use crate::apply;
 use crate::copier::{self, Copier};
 use crate::describe;
+use crate::index::Index;
 use crate::queue::{Answer, Answered, Job, Work};
 use crate::record::Counters;
 use crate::store::Shared;
@@ -61,7 +62,11 @@ pub(crate) struct Writer {
     // Dropped in this order: the connection is closed before the lock is let go.
     db: Connection,
     shared: Arc<Shared>,
+    index: Index,
     counts: Counters,
+    /// It writes only while no later epoch was begun.
+    #[cfg(feature = "planted")]
+    fenced: bool,
     /// Frames in the log after the last commit.
     frames: Arc<AtomicI32>,
     /// How many of them a checkpoint has dealt with.
@@ -82,6 +87,7 @@ impl Writer {
     pub fn new(
         mut db: Connection,
         shared: Arc<Shared>,
+        index: Index,
         counts: Counters,
         lock: File,
         worth: u16,
@@ -97,7 +103,10 @@ impl Writer {
         Ok(Writer {
             db,
             shared,
+            index,
             counts,
+            #[cfg(feature = "planted")]
+            fenced: true,
             frames,
             checkpointed: 0,
             worth: i32::from(worth),
@@ -108,6 +117,11 @@ impl Writer {
             lazy_lost: false,
             _lock: lock,
         })
+    }
+
+    #[cfg(feature = "planted")]
+    pub fn fenced(self, fenced: bool) -> Writer {
+        Writer { fenced, ..self }
     }
 
     /// Writes until the store is closed or fails; then says why, if it failed.
@@ -201,12 +215,17 @@ impl Writer {
             if changed {
                 self.commit(jobs.len())?;
             }
-            Ok(answers)
+            Ok((answers, changed))
         });
+        if matches!(done, Ok((_, true))) {
+            self.index.committed();
+        } else {
+            self.index.rolled_back();
+        }
         if !self.db.is_autocommit() {
             self.run_sql("ROLLBACK").map_err(|e| Failure::Fatal(describe(&e)))?;
         }
-        let answers = done.map_err(|e| Failure::of(&e))?;
+        let (answers, _) = done.map_err(|e| Failure::of(&e))?;
         if counts != self.counts {
             self.shared.publish(&counts);
             self.counts = counts;
@@ -221,20 +240,25 @@ impl Writer {
         mark: bool,
         counts: &mut Counters,
     ) -> rusqlite::Result<(Vec<Answered>, bool)> {
-        let db = &self.db;
+        let (db, index) = (&self.db, &mut self.index);
         let mut changed = mark;
         let mut answers = Vec::with_capacity(jobs.len());
         for job in jobs {
             answers.push(match &job.work {
                 Work::Write(change) => {
-                    let applied = apply::write(db, change, creations, counts)?;
+                    let applied = apply::write(db, index, change, creations, counts)?;
                     changed |= applied.changed;
                     applied.answer.map(Answer::Committed)
                 }
                 Work::Prune { now, tombstones_for, limit } => {
-                    let (records, tombstones) = apply::prune(db, *now, *tombstones_for, *limit, counts)?;
-                    changed |= records + tombstones > 0;
-                    Ok(Answer::Pruned { records, tombstones })
+                    let what = (*now, *tombstones_for, *limit);
+                    let pruned = apply::prune(db, index, what, creations, counts)?;
+                    changed |= pruned.records + pruned.tombstones > 0 || pruned.more && creations;
+                    if creations || pruned.records > 0 || !pruned.more {
+                        Ok(Answer::Pruned(pruned))
+                    } else {
+                        Err(StoreError::Unavailable(crate::store::PRUNING_FULL.into()))
+                    }
                 }
                 Work::ApiKey(key) => {
                     let text = serde_json::to_string(key)
@@ -275,13 +299,23 @@ impl Writer {
             });
         }
         if changed {
+            if creations {
+                index.move_on(db)?;
+            }
             // Every recorded moment lies before this one, so no later start can begin before it.
             let mark = self.shared.clock.mark();
             let (now, step) = (mark.high_water.0, mark.step.map(|t| t.0));
-            db.prepare_cached(
-                "UPDATE meta SET high_water = ?1, clock_step = ?2, elapsed = ?3, skew = ?4, counts = ?5",
+            let epoch = self.shared.epoch().0.cast_signed();
+            let marked = db.prepare_cached(
+                "UPDATE meta SET high_water = ?1, clock_step = ?2, elapsed = ?3, skew = ?4, counts = ?5 WHERE epoch = ?6",
             )?
-            .execute(params![now, step, mark.elapsed, mark.skew, counts.text()])?;
+            .execute(params![now, step, mark.elapsed, mark.skew, counts.text(), epoch])?;
+            // What is in memory is true for one process at a time only: this one's, until another begins an epoch.
+            #[cfg(feature = "planted")]
+            let marked = if self.fenced { marked } else { 1 };
+            if marked != 1 {
+                return Err(rusqlite::Error::StatementChangedRows(marked));
+            }
             self.marked = mark.high_water;
         }
         Ok((answers, changed))

@@ -25,8 +25,9 @@ async fn a_ledger_from_before_sessions_is_lifted() {
     let s = open(dir.path());
     let op = completed(&*s, 1, Some("k"), T0).await;
     s.close().await.unwrap();
-    // The first schema is this one without the tables of sessions and what is kept of the clocks.
+    // The first schema is this one without the tables of sessions and what is kept of the clocks, and with its indexes.
     let db = rusqlite::Connection::open(dir.path().join("data/ledger.db")).unwrap();
+    db.execute_batch(contract::INDEXES_OF_SCHEMA_4).unwrap();
     db.execute_batch(
         "DROP TABLE handle; DROP TABLE shelf; DROP TABLE migration; DROP TABLE session; DROP TABLE session_uri; ALTER TABLE meta DROP COLUMN boot; ALTER TABLE meta DROP COLUMN elapsed;
          ALTER TABLE meta DROP COLUMN skew; ALTER TABLE meta DROP COLUMN gaps; PRAGMA user_version = 1",
@@ -35,13 +36,13 @@ async fn a_ledger_from_before_sessions_is_lifted() {
     drop(db);
 
     let s = open(dir.path());
-    assert_eq!(s.stats().schema, 4);
+    assert_eq!(s.stats().schema, 5);
     assert_eq!(get(&*s, id(1)).await, op, "what was there is as it was");
     s.open_session(session("a", "alice", T0)).await.unwrap();
     s.close().await.unwrap();
     let db = rusqlite::Connection::open(dir.path().join("data/ledger.db")).unwrap();
     let version: u32 = db.pragma_query_value(None, "user_version", |r| r.get(0)).unwrap();
-    assert_eq!(version, 4);
+    assert_eq!(version, 5);
 }
 
 #[tokio::test]

@@ -22,9 +22,18 @@ fn memory() -> Made {
 
 /// In memory-backed files where there are any: these tests are about answers, not about disks.
 fn sqlite() -> Made {
+    sqlite_with(|config| config)
+}
+
+/// One whose keys and slots go to their tables with each creation.
+fn sqlite_entering() -> Made {
+    sqlite_with(|config| Config { unindexed_rows: 1, ..config })
+}
+
+fn sqlite_with(how: impl Fn(Config) -> Config) -> Made {
     let shm = std::path::Path::new("/dev/shm");
     let dir = if shm.is_dir() { tempfile::tempdir_in(shm) } else { tempfile::tempdir() }.unwrap();
-    let config = Config { ballast: 0, min_free: 0, ..Config::new(dir.path().join("ledger.db"), "test") };
+    let config = how(Config { ballast: 0, min_free: 0, ..Config::new(dir.path().join("ledger.db"), "test") });
     let open =
         |config| SqliteStore::open(config, Arc::new(SystemEnv), Arc::new(|why| panic!("{why}"))).unwrap();
     let store = open(config.clone());
@@ -33,6 +42,7 @@ fn sqlite() -> Made {
 
 suite!(in_memory, super::memory);
 suite!(on_sqlite, super::sqlite);
+suite!(on_sqlite_entering, super::sqlite_entering);
 
 #[derive(Clone, Debug)]
 enum Action {

@@ -60,6 +60,15 @@ macro_rules! suite {
 pub const T0: Time = Time(1_700_000_000_000);
 pub const WEEK: i64 = 7 * 86_400_000;
 
+/// Makes a ledger in SQLite what it was before index entries waited: an index over keys, and a slot's row from its first
+/// moment.
+pub const INDEXES_OF_SCHEMA_4: &str = "
+DROP TABLE op_by_key;
+ALTER TABLE meta DROP COLUMN indexed;
+CREATE UNIQUE INDEX op_key ON op (key_hash) WHERE key_hash IS NOT NULL;
+INSERT OR REPLACE INTO slot SELECT slot_hash, seq FROM op ORDER BY seq;
+";
+
 /// The n-th of a row of ids.
 pub fn id(n: u64) -> OperationId {
     OperationId::new(Time(1_600_000_000_000 + n.cast_signed()), u128::from(n))
@@ -222,6 +231,12 @@ pub async fn keys(s: &dyn Store) {
         Committed::KeyTaken,
         "the key comes before the slot"
     );
+    // What one may have is one's own: another's looks like none.
+    assert_eq!(s.owned("bob", id(3)).await.unwrap(), Some(theirs.0));
+    assert_eq!(s.owned("alice", id(1)).await.unwrap(), Some(get(s, id(1)).await));
+    for (principal, n) in [("alice", 3), ("bob", 1), ("bob", 2), ("bo", 3), ("Bob", 3), ("", 3)] {
+        assert_eq!(s.owned(principal, id(n)).await.unwrap(), None, "{principal} {n}");
+    }
 }
 
 pub async fn slots(s: &dyn Store) {
@@ -462,6 +477,7 @@ pub async fn pruning(s: &dyn Store) {
         (t.id, t.fingerprint, t.outcome.as_str(), t.at),
         (id(1), old.fingerprint, "completed", end.plus(Millis(1)))
     );
+    assert_eq!(s.owned("alice", id(1)).await.unwrap(), None, "nobody's any more");
     let hash = key_hash_of(&old).unwrap();
     assert!(matches!(s.by_key(&hash).await.unwrap(), Some(Found::Tombstone(g)) if g == t));
     for kind in [BlobKind::Arguments, BlobKind::Intent(0), BlobKind::Receipt(0), BlobKind::Result] {

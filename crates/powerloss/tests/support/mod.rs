@@ -54,6 +54,7 @@ pub fn config(dir: &Path) -> Config {
         min_free: 0,
         // So few that the log is copied beside the commits again and again.
         log_pages: 24,
+        unindexed_rows: 3,
         clock_margin: Millis::secs(3600),
         ..Config::new(dir.join("ledger.db"), "test")
     }
