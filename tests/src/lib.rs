@@ -16,6 +16,7 @@ pub mod http;
 pub mod load;
 pub mod naive;
 pub mod native;
+pub mod nats;
 pub mod nginx;
 pub mod process;
 pub mod proxy;

@@ -5,19 +5,21 @@
 use anyhow::{Context, Result, ensure};
 use counterfoil_tests::cluster::{self, Cluster};
 use counterfoil_tests::http::{self, Connection};
-use counterfoil_tests::process::{Process, build_dir, fixture, free_address};
+use counterfoil_tests::nats::Nats;
+use counterfoil_tests::process::fixture;
 use counterfoil_tests::session::{Session, TOOLS_CHANGED, listen, told};
 use counterfoil_tests::stand::{Class, Project, Sandbox};
 use counterfoil_tests::stream::Stream;
 use counterfoil_tests::wire::{self, Call, Said};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
-use std::net::{SocketAddr, TcpStream};
-use std::process::Command;
+use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
 const LIMIT: Duration = Duration::from_secs(10);
+/// Whoever comes to a bus tells that something may have been missed, and then more is told than happened; after this no more.
+const SETTLED: Duration = Duration::from_millis(1500);
 const WATCHED: &str = "test://watched-resource";
 const UPDATED: &str = "notifications/resources/updated";
 
@@ -30,10 +32,15 @@ struct Stage {
 }
 
 fn stage() -> Result<Stage> {
+    stage_and("")
+}
+
+/// With more configuration.
+fn stage_and(more: &str) -> Result<Stage> {
     let home = Project::empty()?;
     let sandbox =
         Sandbox::start(&home.path().join("provider"), &home.path().join("provider.log"), "127.0.0.1:0")?;
-    let mut project = Project::with_classes(sandbox.addr)?;
+    let mut project = Project::with_classes_and(sandbox.addr, more)?;
     cluster::configure(&project)?;
     let cluster = Cluster::start(&mut project, 3)?;
     Ok(Stage { cluster, project, sandbox, _home: home })
@@ -117,8 +124,7 @@ fn every_replica_answers_with_the_same_bytes() -> Result<()> {
 fn news_and_sessions(bus: Option<&str>) -> Result<()> {
     let (mut cluster, project) = fixtures(bus)?;
     let [a, b, c] = addresses(&cluster);
-    // Whoever comes to a bus tells that something may have been missed, and then more is told than happened.
-    thread::sleep(Duration::from_millis(1500));
+    thread::sleep(SETTLED);
     let filter = json!({
         "toolsListChanged": true, "promptsListChanged": true, "resourceSubscriptions": [WATCHED],
     });
@@ -192,18 +198,97 @@ fn news_and_sessions_know_no_replica_by_postgresql() -> Result<()> {
 
 #[test]
 fn news_and_sessions_know_no_replica_by_nats() -> Result<()> {
-    let at = free_address()?;
-    let installed = build_dir()?.join("nats/usr/sbin/nats-server");
-    let mut command = Command::new(if installed.is_file() { installed } else { "nats-server".into() });
-    command.args(["--addr", "127.0.0.1", "--port", &at.port().to_string()]);
-    let folder = Project::empty()?;
-    let mut server = Process::start(&mut command, &folder.path().join("nats.log"))?;
-    let until = Instant::now() + LIMIT;
-    while TcpStream::connect(at).is_err() {
-        ensure!(server.ended().is_none() && Instant::now() < until, "{}", server.said());
-        thread::sleep(Duration::from_millis(10));
+    let nats = Nats::start()?;
+    news_and_sessions(Some(&nats.url()))
+}
+
+#[test]
+fn a_bus_that_was_away_leaves_no_stream_without_news() -> Result<()> {
+    let mut nats = Nats::start()?;
+    let (mut cluster, _project) = fixtures(Some(&nats.url()))?;
+    let [a, b, c] = addresses(&cluster);
+    let filter = json!({ "toolsListChanged": true, "resourceSubscriptions": [WATCHED] });
+    thread::sleep(SETTLED);
+    let mut streams = [a, c].map(|at| listen(at, &filter).unwrap());
+    use_tool(b, "test_trigger_tool_change")?;
+    for stream in &mut streams {
+        is_told(stream, TOOLS_CHANGED, 1)?;
     }
-    news_and_sessions(Some(&format!("nats://{at}")))
+    nats.kill();
+    use_tool(b, "test_trigger_tool_change")?;
+    use_tool(b, "test_trigger_resource_change")?;
+    for stream in &mut streams {
+        let _ = stream.until(Duration::from_millis(300), |_| false);
+        ensure!((told(stream, TOOLS_CHANGED), told(stream, UPDATED)) == (1, 0), "who told it?");
+    }
+    // Who can't be told by others is told by its own replica all the same.
+    use_tool(a, "test_trigger_resource_change")?;
+    is_told(&mut streams[0], UPDATED, 1)?;
+    // Nothing keeps what was told meanwhile: whoever may have missed something is told to look.
+    nats.revive()?;
+    for (stream, had) in streams.iter_mut().zip([1, 0]) {
+        let looks = |s: &Stream| told(s, TOOLS_CHANGED) > 1 && told(s, UPDATED) > had;
+        stream.until(LIMIT, looks).context("what was missed while the bus was away")?;
+    }
+    thread::sleep(SETTLED);
+    for stream in &mut streams {
+        let _ = stream.until(Duration::from_millis(150), |_| false);
+    }
+    let before = streams.each_ref().map(|s| told(s, UPDATED));
+    use_tool(b, "test_trigger_resource_change")?;
+    for (stream, before) in streams.iter_mut().zip(before) {
+        is_told(stream, UPDATED, before + 1)?;
+    }
+    assert!(!cluster.lost_one());
+    Ok(())
+}
+
+/// A call at one replica, and the same at another a little later. Their answers are one, at one time: the second would
+/// look by itself only every half second, and not within the 400 ms after the provider's answer.
+fn joins_elsewhere(bus: Option<&str>) -> Result<()> {
+    const PROVIDER: Duration = Duration::from_millis(1200);
+    let more = "\n[tools.\"key.refunds.create\"]\nsend_timeout = \"10s\"\ntimeout = \"20s\"\n";
+    let bus = bus.map(|url| format!("\n[bus]\nurl = \"{url}\"\n")).unwrap_or_default();
+    let stage = stage_and(&format!("{more}{bus}"))?;
+    let [a, b, _] = addresses(&stage.cluster);
+    thread::sleep(SETTLED);
+    stage.sandbox.rule(
+        &json!({ "on": Class::Key.on(), "do": "delay", "delay_ms": PROVIDER.as_millis(), "times": 3 }),
+    )?;
+    let mut late = Vec::new();
+    for n in 0..3 {
+        let call = refund(&format!("elsewhere{n}"));
+        let ask = |at: SocketAddr| match wire::call(at, LIMIT, &call) {
+            Said::Result { stored, .. } => Ok((stored, Instant::now())),
+            said => Err(anyhow::anyhow!("{}", said.brief())),
+        };
+        let (first, second) = thread::scope(|scope| {
+            let first = scope.spawn(|| ask(a));
+            thread::sleep(Duration::from_millis(100));
+            let second = ask(b);
+            (first.join().unwrap(), second)
+        });
+        let (first, second) = (first?, second?);
+        ensure!(first.0 == second.0, "two results of one operation");
+        late.push(second.1.saturating_duration_since(first.1));
+    }
+    late.sort_unstable();
+    assert!(late[1] < Duration::from_millis(200), "answered {late:?} after the first");
+    for n in 0..3 {
+        assert_eq!(stage.sandbox.count(Class::Key, &format!("elsewhere{n}"))?, (1, 700));
+    }
+    Ok(())
+}
+
+#[test]
+fn a_call_that_joins_elsewhere_is_answered_at_once_by_postgresql() -> Result<()> {
+    joins_elsewhere(None)
+}
+
+#[test]
+fn a_call_that_joins_elsewhere_is_answered_at_once_by_nats() -> Result<()> {
+    let nats = Nats::start()?;
+    joins_elsewhere(Some(&nats.url()))
 }
 
 #[test]

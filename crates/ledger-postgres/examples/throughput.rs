@@ -13,7 +13,7 @@ mod contract;
 use contract::{close, opening_at, received, step};
 use ledger::store::{BlobKind, Committed, SlotWrite, Store, Write};
 use ledger::words::{Millis, OperationId, Time};
-use ledger::{DeliveryState, Env as _, Event, Operation, SystemEnv};
+use ledger::{DeliveryState, Env as _, Event, Operation, SystemEnv, decide};
 use ledger_postgres::{Config, PgStore};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -30,16 +30,17 @@ async fn life(s: &PgStore, n: u32, delivered: bool) {
     let write = Write::Create { operation: Box::new(made.0.clone()), slot: SlotWrite::Set, blobs: made.1 };
     assert_eq!(s.write(write).await.unwrap(), Committed::Done);
     let op = made.0;
-    let (next, mut w) = step(&op, received(&op), now, 1).unwrap();
-    let (next, closing) = step(&next, close(&next, false), now, 2).unwrap();
-    let next = Operation { version: op.version + 1, ..next };
-    if let (Write::Update { operation, blobs, .. }, Write::Update { blobs: more, .. }) = (&mut w, closing) {
-        **operation = next.clone();
-        blobs.extend(more);
-    }
-    assert_eq!(s.write(w).await.unwrap(), Committed::Done);
-    if delivered {
-        s.write_lazily(step(&next, Event::Deliver(DeliveryState::Written), now, 3).unwrap().1);
+    // The receipt and the result in one write, as the service makes it.
+    let received = decide(&op, received(&op), now).unwrap();
+    let closed = decide(&received.next, close(&received.next, false), now).unwrap();
+    let next = Operation { version: op.version + 1, ..closed.next };
+    let told = delivered.then(|| step(&next, Event::Deliver(DeliveryState::Written), now, 3).unwrap().1);
+    let (mut blobs, more) = (received.blobs, closed.blobs);
+    blobs.extend(more);
+    let write = Write::Update { operation: Box::new(next), stamp: 2, blobs, handles: Vec::new() };
+    assert_eq!(s.write(write).await.unwrap(), Committed::Done);
+    if let Some(told) = told {
+        s.write_lazily(told);
     }
 }
 

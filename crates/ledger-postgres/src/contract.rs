@@ -98,6 +98,10 @@ impl Store for PgStore {
         self.shared.usable()?;
         self.shared.readers.by_id(id).await
     }
+    async fn owned(&self, principal: &str, id: OperationId) -> Result<Option<Operation>, StoreError> {
+        self.shared.usable()?;
+        self.shared.readers.owned(principal, id).await
+    }
     async fn by_key(&self, key: &KeyHash) -> Result<Option<Found>, StoreError> {
         self.shared.usable()?;
         self.shared.readers.by_key(key).await

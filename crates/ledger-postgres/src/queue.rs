@@ -64,6 +64,14 @@ struct Inner {
     newest: u64,
 }
 
+impl Inner {
+    /// Whether a writer is to take a batch. While another is under way this one waits for company: two small ones cost the
+    /// server more than one that is not. When that is done, it waits no more.
+    fn is_due(&self) -> bool {
+        self.urgent * 3 > self.flying_jobs * 2 || self.jobs.len() >= BATCH || self.stopped
+    }
+}
+
 pub(crate) struct Queue {
     inner: Mutex<Inner>,
     wake: Notify,
@@ -82,15 +90,19 @@ impl Queue {
     pub async fn ask(&self, work: Work) -> Result<Answered, Stopped> {
         let permit = self.permits.clone().acquire_owned().await.map_err(|_| Stopped)?;
         let (answer, answered) = oneshot::channel();
-        {
+        let due = {
             let mut q = lock(&self.inner);
             if q.stopped {
                 return Err(Stopped);
             }
             q.jobs.push_back(Job { work, answer: Some(answer), _permit: Some(permit), after: None });
             q.urgent += 1;
+            // Else who lands the batch that this one waits behind wakes a writer.
+            q.is_due()
+        };
+        if due {
+            self.wake.notify_one();
         }
-        self.wake.notify_one();
         // A writer that goes without an answer was cut off in the middle of it.
         Ok(answered.await.unwrap_or_else(|_| Err(StoreError::Uncertain("the writer stopped".into()))))
     }
@@ -122,10 +134,7 @@ impl Queue {
             let pause = {
                 let mut q = lock(&self.inner);
                 let lazy_until = q.lazy_since.map(|t| t + LAZY_FOR);
-                // While another batch is under way this one waits for company: two small ones cost the server more than
-                // one that is not. When that is done, it waits no more.
-                let due = q.urgent * 3 > q.flying_jobs * 2 || q.jobs.len() >= BATCH || q.stopped;
-                if due || lazy_until.is_some_and(|t| t <= Instant::now()) {
+                if q.is_due() || lazy_until.is_some_and(|t| t <= Instant::now()) {
                     let batch = take(&mut q);
                     if !batch.jobs.is_empty() {
                         return Some(batch);
@@ -241,19 +250,47 @@ fn take(q: &mut Inner) -> Batch {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
 
     use super::*;
 
-    /// Puts the writes in line, and gives what is taken of them within a moment.
-    async fn taken(q: &Arc<Queue>, numbers: std::ops::Range<u8>) -> Option<Batch> {
+    /// Puts the writes in line.
+    async fn ask(q: &Arc<Queue>, numbers: std::ops::Range<u8>) {
         for n in numbers {
             let q = q.clone();
             tokio::spawn(async move { q.ask(Work::Write(Box::new(Change::of_test(n)))).await.map(drop) });
         }
         // All are in line before anything is taken: there is one thread.
         tokio::task::yield_now().await;
+    }
+
+    /// What is taken of them within a moment.
+    async fn taken(q: &Arc<Queue>, numbers: std::ops::Range<u8>) -> Option<Batch> {
+        ask(q, numbers).await;
         tokio::time::timeout(Duration::from_millis(100), q.next()).await.ok().flatten()
+    }
+
+    #[tokio::test]
+    async fn a_writer_that_waits_is_woken_once_there_is_enough_or_nothing_under_way() {
+        let q = Arc::new(Queue::new());
+        let next = || {
+            let q = q.clone();
+            tokio::spawn(async move { tokio::time::timeout(Duration::from_secs(10), q.next()).await })
+        };
+        let first = taken(&q, 0..9).await.unwrap();
+        let waiting = next();
+        ask(&q, 10..16).await;
+        assert!(!waiting.is_finished(), "six are few beside nine");
+        ask(&q, 16..17).await;
+        let second = waiting.await.unwrap().expect("who made it enough wakes the writer").unwrap();
+        assert_eq!(second.jobs.len(), 7);
+        let waiting = next();
+        ask(&q, 20..21).await;
+        q.landed(&first.landing);
+        tokio::task::yield_now().await;
+        assert!(!waiting.is_finished(), "one is few beside seven");
+        q.landed(&second.landing);
+        assert_eq!(waiting.await.unwrap().expect("who lands the last wakes it").unwrap().jobs.len(), 1);
     }
 
     #[tokio::test]

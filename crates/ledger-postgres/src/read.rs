@@ -15,7 +15,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 /// The statements of a reader, by number.
-pub(crate) const STATEMENTS: [&str; 11] = [
+pub(crate) const STATEMENTS: [&str; 12] = [
     "SELECT q.id, o.version, o.record, t.record FROM (SELECT $1::uuid AS id) q LEFT JOIN op o ON o.id = q.id
      LEFT JOIN tombstone t ON t.id = q.id",
     "SELECT k.op_id, o.version, o.record, t.record FROM op_key k LEFT JOIN op o ON o.id = k.op_id
@@ -36,6 +36,7 @@ pub(crate) const STATEMENTS: [&str; 11] = [
     "SELECT id_hash, principal, kind, version, created_at, used_at, idle, absolute, value FROM handle
      WHERE principal = $1 AND ($2::text IS NULL OR kind = $2) AND id_hash > $3 AND expires_at > $4 ORDER BY id_hash LIMIT $5",
     "SELECT version, data, until FROM shelf WHERE name = $1 AND (until IS NULL OR until > $2)",
+    "SELECT id, version, record FROM op WHERE id = $1 AND principal = $2",
 ];
 pub(crate) const BY_ID: usize = 0;
 pub(crate) const BY_KEY: usize = 1;
@@ -48,6 +49,7 @@ pub(crate) const SESSION: usize = 7;
 pub(crate) const HANDLE: usize = 8;
 pub(crate) const HANDLES: usize = 9;
 pub(crate) const SHELVED: usize = 10;
+pub(crate) const OWNED: usize = 11;
 
 pub(crate) struct Readers {
     links: Vec<Link>,
@@ -137,6 +139,13 @@ impl Readers {
 
     pub async fn by_id(&self, id: OperationId) -> Result<Option<Found>, StoreError> {
         self.found(BY_ID, Bits::id(id)).await
+    }
+
+    /// Compared there: another's record is not read here.
+    pub async fn owned(&self, principal: &str, id: OperationId) -> Result<Option<Operation>, StoreError> {
+        let rows = self.rows(OWNED, &[&Bits::id(id), &principal]).await?;
+        let Some(row) = rows.first() else { return Ok(None) };
+        read(row.get(0), row.get(1), row.get(2)).map(Some)
     }
 
     pub async fn by_key(&self, key: &KeyHash) -> Result<Option<Found>, StoreError> {

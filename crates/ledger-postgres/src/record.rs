@@ -64,6 +64,9 @@ pub(crate) fn counts(codes: impl Iterator<Item = (i16, i64)>) -> Counts {
 /// What a creation claims.
 pub(crate) struct Claims {
     pub slot: Bits,
+    /// Whom it takes the slot from, and whether it cares.
+    pub before: Option<Bits>,
+    pub forced: bool,
     pub key: Option<Bits>,
 }
 
@@ -131,9 +134,16 @@ impl Change {
         };
         let (columns, kind) = match what {
             Ok(slot) => {
-                let key = key_hash_of(&op).map(|k| Bits(k.0));
-                let claims = Claims { slot: Bits(slot_hash_of(&op).0), key };
-                (creation(&row, &op, slot, &claims), Kind::Create(claims))
+                let claims = Claims {
+                    slot: Bits(slot_hash_of(&op).0),
+                    before: match slot {
+                        SlotWrite::Set | SlotWrite::CompareAndSet(None) => None,
+                        SlotWrite::CompareAndSet(Some(id)) => Some(Bits::id(id)),
+                    },
+                    forced: slot == SlotWrite::Set,
+                    key: key_hash_of(&op).map(|k| Bits(k.0)),
+                };
+                (creation(&row, &op, &claims), Kind::Create(claims))
             }
             Err(stamp) => (update(&row, stamp), Kind::Update { stamp }),
         };
@@ -183,28 +193,22 @@ impl Change {
     }
 }
 
-/// The columns of the type `write_2_creation`, but for the last.
-fn creation(row: &Row, op: &Operation, slot: SlotWrite, claims: &Claims) -> Columns {
-    let before = match slot {
-        SlotWrite::Set | SlotWrite::CompareAndSet(None) => None,
-        SlotWrite::CompareAndSet(Some(id)) => Some(Bits::id(id)),
-    };
-    Columns::new(16)
+/// The columns of the type `write_3_creation`, but for the last.
+fn creation(row: &Row, op: &Operation, claims: &Claims) -> Columns {
+    Columns::new(14)
         .bits(Some(row.id))
-        .bits(Some(claims.slot))
-        .bits(before)
-        .truth(slot == SlotWrite::Set)
         .bits(claims.key)
-        .number(row.low)
-        .number(row.attention)
+        .bits(Some(claims.slot))
+        .text(&op.scope.principal)
+        .text(&op.scope.tool)
         .number(Some(op.created_at.plus(op.policy.retention).0))
         .number(row.expires_at)
+        .number(row.attention)
+        .number(row.low)
         .number(Some(row.version))
         .number(Some(row.owner))
         .number(Some(row.caller))
         .small(row.code)
-        .text(&op.scope.principal)
-        .text(&op.scope.tool)
 }
 
 /// Those of `write_2_update`, likewise.

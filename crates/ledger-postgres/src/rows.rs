@@ -35,9 +35,6 @@ impl Columns {
     pub fn small(self, value: i16) -> Columns {
         self.put(&Type::INT2, Some(&value.to_be_bytes()))
     }
-    pub fn truth(self, value: bool) -> Columns {
-        self.put(&Type::BOOL, Some(&[u8::from(value)]))
-    }
     pub fn text(self, value: &str) -> Columns {
         self.put(&Type::TEXT, Some(value.as_bytes()))
     }
@@ -74,27 +71,52 @@ impl Element for &[u8] {
 /// Type and length before each column of a row.
 const HEAD: usize = 8;
 
-fn column(out: &mut BytesMut, ty: &Type, value: &[u8]) {
+fn column(out: &mut BytesMut, ty: &Type, value: Option<&[u8]>) {
     out.put_u32(ty.oid());
-    out.put_i32(i32::try_from(value.len()).unwrap_or(i32::MAX));
-    out.extend_from_slice(value);
+    out.put_i32(value.map_or(-1, |v| i32::try_from(v.len()).unwrap_or(i32::MAX)));
+    out.extend_from_slice(value.unwrap_or_default());
 }
 
-/// A key and the operation that it is claimed for.
+/// A key and the operation that takes it.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Claim {
+pub(crate) struct KeyClaim {
     pub key: Bits,
     pub id: Bits,
 }
 
-impl Element for Claim {
+impl Element for KeyClaim {
     fn length(&self) -> usize {
         4 + 2 * (HEAD + 16)
     }
     fn write(&self, out: &mut BytesMut) {
         out.put_i32(2);
-        column(out, &Type::UUID, &self.key.0);
-        column(out, &Type::UUID, &self.id.0);
+        column(out, &Type::UUID, Some(&self.key.0));
+        column(out, &Type::UUID, Some(&self.id.0));
+    }
+}
+
+/// A slot and the operation that takes it, with that one's place among what wants attention: the type `write_3_claim`.
+#[derive(Debug)]
+pub(crate) struct SlotClaim {
+    pub slot: Bits,
+    pub id: Bits,
+    pub before: Option<Bits>,
+    pub forced: bool,
+    pub low: Option<i64>,
+}
+
+impl Element for SlotClaim {
+    fn length(&self) -> usize {
+        let (before, low) = (self.before.map_or(0, |_| 16), self.low.map_or(0, |_| 8));
+        4 + 5 * HEAD + 16 + 16 + before + 1 + low
+    }
+    fn write(&self, out: &mut BytesMut) {
+        out.put_i32(5);
+        column(out, &Type::UUID, Some(&self.slot.0));
+        column(out, &Type::UUID, Some(&self.id.0));
+        column(out, &Type::UUID, self.before.as_ref().map(|b| b.0.as_slice()));
+        column(out, &Type::BOOL, Some(&[u8::from(self.forced)]));
+        column(out, &Type::INT8, self.low.map(i64::to_be_bytes).as_ref().map(<[u8; 8]>::as_slice));
     }
 }
 
@@ -113,10 +135,10 @@ impl Element for Payload<'_> {
     }
     fn write(&self, out: &mut BytesMut) {
         out.put_i32(4);
-        column(out, &Type::INT4, &self.n.to_be_bytes());
-        column(out, &Type::UUID, &self.id.0);
-        column(out, &Type::INT4, &self.kind.to_be_bytes());
-        column(out, &Type::BYTEA, self.data);
+        column(out, &Type::INT4, Some(&self.n.to_be_bytes()));
+        column(out, &Type::UUID, Some(&self.id.0));
+        column(out, &Type::INT4, Some(&self.kind.to_be_bytes()));
+        column(out, &Type::BYTEA, Some(self.data));
     }
 }
 

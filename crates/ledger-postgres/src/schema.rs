@@ -21,7 +21,7 @@ pub(crate) struct Migration {
 
 /// Each entry lifts the schema by one. Entries never change once released. What comes later is an entry of its own, in a
 /// file of its own; a function that changes gets another number in its name, and the old one stays for older programs.
-const MIGRATIONS: [Migration; 4] = [
+const MIGRATIONS: [Migration; 5] = [
     Migration {
         compatible_from: 1,
         sql: concat!(
@@ -34,6 +34,7 @@ const MIGRATIONS: [Migration; 4] = [
     Migration { compatible_from: 2, sql: include_str!("../sql/0002.sql") },
     Migration { compatible_from: 2, sql: include_str!("../sql/0003.sql") },
     Migration { compatible_from: 2, sql: include_str!("../sql/0004.sql") },
+    Migration { compatible_from: 2, sql: include_str!("../sql/0005.sql") },
 ];
 
 /// How many there are.

@@ -6,8 +6,8 @@
 
 use crate::link::{Conn, Link};
 use crate::queue::{Job, Work};
-use crate::record::Change;
-use crate::rows::{Claim, Payload, Rows};
+use crate::record::{Change, Claims};
+use crate::rows::{KeyClaim, Payload, Rows, SlotClaim};
 use crate::shared::Shared;
 use crate::{describe, is_definite, is_in_the_way};
 use ledger::store::{Committed, StoreError};
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 
-pub(crate) const WRITE: &str = "SELECT answers, batch FROM write_2($1, $2, $3, $4, $5, $6, $7, $8)";
+pub(crate) const WRITE: &str = "SELECT answers, batch FROM write_3($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
 
 /// Tries of a statement that the server refused because others were in the way.
 const TRIES: u32 = 6;
@@ -27,8 +27,11 @@ const WARY: u32 = 16;
 /// The arrays of a batch. Borrowed from the jobs, so that a batch can be sent again.
 #[derive(Default)]
 struct Arrays<'a> {
+    /// The states of creations and updates, in the order of the answers.
+    codes: Vec<i16>,
     created: Rows<&'a [u8]>,
-    keys: Rows<Claim>,
+    slots: Rows<SlotClaim>,
+    keys: Rows<KeyClaim>,
     updated: Rows<&'a [u8]>,
     payloads: Rows<Payload<'a>>,
     /// The job of each answer.
@@ -51,12 +54,15 @@ impl<'a> Arrays<'a> {
         for (job, c) in writes {
             let id = c.row.id;
             match c.claims() {
-                Some(claims) => {
+                Some(Claims { slot, before, forced, key }) => {
+                    let (slot, before, forced) = (*slot, *before, *forced);
                     a.created.0.push(&c.row.binary);
-                    a.keys.0.extend(claims.key.map(|key| Claim { key, id }));
+                    a.slots.0.push(SlotClaim { slot, id, before, forced, low: c.row.low });
+                    a.keys.0.extend(key.map(|key| KeyClaim { key, id }));
                 }
                 None => a.updated.0.push(&c.row.binary),
             }
+            a.codes.push(c.row.code);
             a.order.push(job);
             let n = i32::try_from(a.order.len()).unwrap_or(i32::MAX);
             // The first of a kind stays, in one write as over many.
@@ -87,8 +93,8 @@ async fn send(
     careful: bool,
 ) -> Result<Sent, tokio_postgres::Error> {
     let epoch = epoch.0.cast_signed();
-    let parameters: [&(dyn ToSql + Sync); 8] =
-        [&epoch, &lane, &lazy, &careful, &a.created, &a.keys, &a.updated, &a.payloads];
+    let parameters: [&(dyn ToSql + Sync); 10] =
+        [&epoch, &lane, &lazy, &careful, &a.codes, &a.created, &a.slots, &a.keys, &a.updated, &a.payloads];
     let row = conn.client.query_one(&conn.statements[0], &parameters).await?;
     let answers: Option<Vec<i16>> = row.get(0);
     Ok(answers.map_or(Sent::Over, |answers| {
