@@ -35,6 +35,7 @@
 //! | a client's answer to a question can't be kept at the moment | 503 | the failure's | no |
 //! | the server failed over a notification, a response, GET or DELETE | 500 | -32603 | no |
 //! | the client cancelled the request | 200 | -32800 | yes |
+//! | the client's user has to open a page first | 200 | -32042 | yes |
 //!
 //! Statuses 400 and 404 are the specification's (Streamable HTTP; basic, "Error Codes"). Where it is silent the error
 //! travels with 200, because official clients show a typed error only on 200 and 400, and one tears its connection
@@ -64,6 +65,8 @@ pub const HEADER_MISMATCH: i64 = -32020;
 pub const MISSING_CAPABILITY: i64 = -32021;
 /// -32800: the client cancelled its request (legacy era; the code is the Language Server Protocol's).
 pub const CANCELLED: i64 = -32800;
+/// -32042: the user has to open a page first (revision 2025-11-25: client/elicitation, "URL Elicitation Required Error").
+pub const URL_REQUIRED: i64 = -32042;
 /// -32022: the revision isn't served.
 pub const UNSUPPORTED_VERSION: i64 = -32022;
 
@@ -161,6 +164,13 @@ impl RpcError {
             "Cancelled: the client cancelled this request. What had begun may still take effect; ask before \
              repeating it.",
         )
+    }
+
+    /// The request can be made again once the client's user has been at a page (revision 2025-11-25): 200, -32042. `id`
+    /// names the page for the client; the user is shown `message`.
+    pub fn url_required(id: &str, message: &str, url: &str) -> RpcError {
+        let page = json!({ "mode": "url", "elicitationId": id, "url": url, "message": message });
+        Self::new(StatusCode::OK, URL_REQUIRED, message).with_data(json!({ "elicitations": [page] }))
     }
 
     /// The server failed: 200, -32603. The message must not tell how the server is made.

@@ -15,6 +15,10 @@ use tokio::net::TcpListener;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
+/// The longest that idle connections are still answered once nobody can connect any more: a balancer that kept them
+/// either uses them up, one request each, or hears that nobody listens and passes on.
+const LINGER: Duration = Duration::from_secs(2);
+
 /// Whether the sockets in the data directory are served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sockets {
@@ -104,8 +108,12 @@ impl Held {
             tasks: self.tasks.clone(),
             ..HttpConfig::default()
         };
+        if let Some(base) = pages(config, address) {
+            self.core.connections.serve_at(base);
+        }
         let app = self.core.gateway.app(http)?;
-        let limits = ServeLimits { drain: limit(config), ..ServeLimits::default() };
+        let linger = config.server.shutdown_delay.duration().min(LINGER);
+        let limits = ServeLimits { drain: limit(config), linger, ..ServeLimits::default() };
         let (announced, token) = (self.announced.clone(), self.token.clone());
         let serving = mcp::server::serve_announced(listener, app, announced, token, limits);
         self.serving.push(AbortOnDropHandle::new(tokio::spawn(serving)));
@@ -166,6 +174,16 @@ impl Held {
 
 fn limit(config: &Config) -> Duration {
     config.server.shutdown_limit.duration()
+}
+
+/// Where people reach the pages of this server, if they can: beside the endpoint that is public, or at the loopback address.
+fn pages(config: &Config, address: SocketAddr) -> Option<String> {
+    let Some(url) = &config.server.public_url else {
+        return address.ip().is_loopback().then(|| format!("http://{address}"));
+    };
+    let url = url.as_str().trim_end_matches('/');
+    let base = url.strip_suffix(config.server.path.trim_end_matches('/')).unwrap_or(url);
+    Some(base.trim_end_matches('/').to_owned())
 }
 
 /// `Host` names beyond loopback: those listed, and that of the public URL.

@@ -179,10 +179,7 @@ impl Notifier {
     /// Sends a progress notification if the client asked for them. `progress` must increase; what doesn't increase,
     /// isn't finite, or comes faster than a client can use is left out.
     pub fn progress(&self, progress: f64, total: Option<f64>, message: Option<&str>) {
-        let Some(token) = self.0.progress_token.as_ref().filter(|_| self.0.streams && progress.is_finite())
-        else {
-            return;
-        };
+        let Some(token) = self.progress_token().filter(|_| progress.is_finite()) else { return };
         self.0.progress(progress, || {
             let mut params = format!(r#"{{"progressToken":{token},"progress":{progress}"#);
             if let Some(total) = total.filter(|t| t.is_finite()) {
@@ -194,6 +191,15 @@ impl Notifier {
             params.push('}');
             notification(method::PROGRESS, &params)
         });
+    }
+
+    /// Whether the client asked for progress, and can be told.
+    pub fn hears_progress(&self) -> bool {
+        self.progress_token().is_some()
+    }
+
+    fn progress_token(&self) -> Option<&Raw> {
+        self.0.progress_token.as_ref().filter(|_| self.0.streams)
     }
 
     /// Sends a log message if the client asked for this level. It must hold no secrets.

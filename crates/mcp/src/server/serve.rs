@@ -6,13 +6,15 @@
 //!
 //! A connection that is kept and closed at the very moment when a request comes over it loses that request, and a balancer
 //! in front doesn't send one again that may have changed something. So a shutdown can be announced first
-//! ([`serve_announced`]): everything is answered as before, and every answer ends its connection, until those that are
-//! kept have gone by themselves.
+//! ([`serve_announced`]): everything is answered as before, and every answer ends its connection. Then the listener goes:
+//! who connects is refused, and a balancer passes that on, because nothing was sent. What is connected by then is answered
+//! for a while longer ([`ServeLimits::linger`]), each answer ending its connection, and what is idle after that is closed.
 //!
 //! A connection may carry a stream that stays open for hours, and there may be thousands, so what one keeps is small: what
 //! all have in common is shared, and of the two protocols only the one that is spoken has state.
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
+use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -28,7 +30,7 @@ use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::{Sleep, sleep};
+use tokio::time::{Instant, Sleep, sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -49,6 +51,8 @@ pub struct ServeLimits {
     pub max_head: usize,
     /// Time for connections to end on shutdown, after which they are closed.
     pub drain: Duration,
+    /// The part of `drain` in which connections that are open when the listener closes may still bring a request.
+    pub linger: Duration,
 }
 
 impl Default for ServeLimits {
@@ -59,6 +63,7 @@ impl Default for ServeLimits {
             write_stall: Duration::from_secs(60),
             max_head: 64 << 10,
             drain: Duration::from_secs(30),
+            linger: Duration::ZERO,
         }
     }
 }
@@ -66,6 +71,9 @@ impl Default for ServeLimits {
 /// Time that a connection without any request yet has for its first one, once nothing more is accepted: it may be on its
 /// way.
 const FIRST: Duration = Duration::from_millis(250);
+
+/// Time for connections that have begun to be complete, once none begins any more: a way there and back.
+const BEGUN: Duration = Duration::from_millis(20);
 
 /// Serves until `shutdown` is cancelled, then drains. Use the token of [`super::HttpConfig::shutdown`], so that listen
 /// streams end too.
@@ -91,60 +99,106 @@ pub async fn serve_announced(
     let connections = TaskTracker::new();
     let common = Arc::new(Common::new(app.into(), limits));
     let Common { limits, ends, .. } = &*common;
-    let mut told = false;
-    let begin = |stream: TcpStream, peer: SocketAddr, permit: Option<OwnedSemaphorePermit>| {
+    let begin = |(stream, peer): (TcpStream, SocketAddr), permit: Option<OwnedSemaphorePermit>| {
         let mut one = Serving::new(&common, stream, peer, permit);
         connections.spawn(poll_fn(move |cx| one.poll(cx)));
     };
+    let mut told = false;
     loop {
-        let next = async {
-            // The semaphore is never closed.
-            let permit = permits.clone().acquire_owned().await.ok();
-            (listener.accept().await, permit)
-        };
-        let (accepted, permit) = tokio::select! {
+        tokio::select! {
             biased;
             () = shutdown.cancelled() => break,
             () = announced.cancelled(), if !told => {
                 told = true;
                 ends.announced.give();
-                continue;
             }
-            next = next => next,
-        };
-        match accepted {
-            Ok((stream, peer)) => begin(stream, peer, permit),
-            // A connection that broke while it waited is its client's affair.
-            Err(e)
-                if matches!(
-                    e.kind(),
-                    std::io::ErrorKind::ConnectionAborted | std::io::ErrorKind::ConnectionReset
-                ) => {}
-            Err(e) => {
-                tracing::warn!(error = %e, "a connection could not be accepted; trying again");
-                tokio::time::sleep(Duration::from_millis(100)).await;
-            }
+            (accepted, permit) = accept(&listener, &permits) => match accepted {
+                Ok(accepted) => begin(accepted, permit),
+                Err(e) => after_failed(&e).await,
+            },
         }
     }
     // Answers that are on their way are the last of their connections now.
     ends.announced.give();
-    // What waits in the kernel's queue was accepted as its client sees it, and closing the listener would reset it.
+    let end = Instant::now() + limits.drain;
+    close(listener, &permits, begin).await;
+    connections.close();
+    if announced.is_cancelled() {
+        let idle = end.min(Instant::now() + limits.linger);
+        let _ = timeout_at(idle, connections.wait()).await;
+    }
+    ends.shutdown.give();
+    if timeout_at(end, connections.wait()).await.is_err() {
+        tracing::warn!(open = connections.len(), "closing connections that did not end in time");
+        ends.kill.give();
+        connections.wait().await;
+    }
+}
+
+type Accepted = (io::Result<(TcpStream, SocketAddr)>, Option<OwnedSemaphorePermit>);
+
+/// The next connection, once there is room for one.
+async fn accept(listener: &TcpListener, permits: &Arc<Semaphore>) -> Accepted {
+    // The semaphore is never closed.
+    let permit = permits.clone().acquire_owned().await.ok();
+    (listener.accept().await, permit)
+}
+
+async fn after_failed(e: &io::Error) {
+    // A connection that broke while it waited is its client's affair.
+    if !matches!(e.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset) {
+        tracing::warn!(error = %e, "a connection could not be accepted; trying again");
+        sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// Closes the listener so that whoever connects is either served or refused. What waits in the kernel's queue is accepted
+/// as its client sees it, and would be reset with the listener. So no connection may begin while the queue is emptied.
+async fn close(
+    listener: TcpListener,
+    permits: &Arc<Semaphore>,
+    begin: impl Fn((TcpStream, SocketAddr), Option<OwnedSemaphorePermit>),
+) {
+    if let Err(e) = begin_none(&listener) {
+        tracing::debug!(error = %e, "connections that begin while the listener is closed may be reset");
+    }
+    let last = Instant::now() + BEGUN;
+    while let Ok((accepted, permit)) = timeout_at(last, accept(&listener, permits)).await {
+        match accepted {
+            Ok(accepted) => begin(accepted, permit),
+            Err(e) => after_failed(&e).await,
+        }
+    }
     if let Ok(listener) = listener.into_std() {
         while let Ok(permit) = permits.clone().try_acquire_owned()
             && let Ok((stream, peer)) = listener.accept()
             && stream.set_nonblocking(true).is_ok()
             && let Ok(stream) = TcpStream::from_std(stream)
         {
-            begin(stream, peer, Some(permit));
+            begin((stream, peer), Some(permit));
         }
     }
-    ends.shutdown.give();
-    connections.close();
-    if tokio::time::timeout(limits.drain, connections.wait()).await.is_err() {
-        tracing::warn!(open = connections.len(), "closing connections that did not end in time");
-        ends.kill.give();
-        connections.wait().await;
-    }
+}
+
+/// Lets the kernel drop what asks for a connection, and nothing else. A client's kernel asks again after a second, and
+/// hears then that nobody listens.
+#[cfg(target_os = "linux")]
+fn begin_none(listener: &TcpListener) -> io::Result<()> {
+    use socket2::SockFilter;
+    // Classic BPF (Linux: Documentation/networking/filter.rst) over the TCP header: byte 13 holds the flags, and who asks
+    // for a connection sets SYN there (RFC 9293, 3.1).
+    let (load_byte, jump_if_any, give) = (0x30, 0x45, 0x06);
+    socket2::SockRef::from(listener).attach_filter(&[
+        SockFilter::new(load_byte, 0, 0, 13),
+        SockFilter::new(jump_if_any, 0, 1, 0x02),
+        SockFilter::new(give, 0, 0, 0),
+        SockFilter::new(give, 0, 0, u32::MAX),
+    ])
+}
+
+#[cfg(not(target_os = "linux"))]
+fn begin_none(_: &TcpListener) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
 }
 
 /// What all connections have in common.
@@ -316,7 +370,7 @@ impl Serving {
 #[derive(Debug, thiserror::Error)]
 enum Early {
     #[error("{0}")]
-    Socket(#[from] std::io::Error),
+    Socket(#[from] io::Error),
     #[error("{0}")]
     Http(#[from] hyper::Error),
 }

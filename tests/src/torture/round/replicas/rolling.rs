@@ -1,8 +1,4 @@
 //! Every replica is restarted in order, one after the other, while callers call: no call fails, and no session ends.
-//!
-//! One answer is the proxy's and not a replica's: a kept connection that the replica closes in the very moment in which
-//! nginx writes a call on it is answered with 502, and nothing ran. Whoever calls makes it again, and it must succeed; of
-//! many calls one at most may need that.
 
 use super::super::{Broken, Game, Struck};
 use crate::session::Session;
@@ -29,15 +25,11 @@ const BETWEEN: Duration = Duration::from_millis(2200);
 type Made = (Vec<String>, Vec<String>);
 
 fn call_on(front: SocketAddr, class: Class, name: &str, over: &AtomicBool) -> Made {
-    let (mut orders, mut failed, mut again) = (Vec::new(), Vec::new(), 0);
+    let (mut orders, mut failed) = (Vec::new(), Vec::new());
     while !over.load(Ordering::Relaxed) {
         let order = format!("{name}_{}", orders.len());
         let call = Call::new(&class.tool(), class.arguments(&order)).keyed(&order);
-        let mut said = wire::call(front, CLIENT_LIMIT, &call);
-        if is_the_proxys(&said) && again == 0 {
-            again += 1;
-            said = wire::call(front, CLIENT_LIMIT, &call);
-        }
+        let said = wire::call(front, CLIENT_LIMIT, &call);
         if !matches!(said, Said::Result { is_error: false, .. }) {
             failed.push(format!("{order}: {}", said.brief()));
         }
@@ -45,10 +37,6 @@ fn call_on(front: SocketAddr, class: Class, name: &str, over: &AtomicBool) -> Ma
         thread::sleep(Duration::from_millis(10));
     }
     (orders, failed)
-}
-
-fn is_the_proxys(said: &Said) -> bool {
-    said.brief().contains("HTTP 502")
 }
 
 impl Game<'_> {
