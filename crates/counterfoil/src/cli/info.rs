@@ -44,8 +44,10 @@ fn time(v: &Value) -> String {
 
 fn describe(out: &Out, m: &Value) {
     let safety = &m["safety"];
-    out.say(format!("{}  ({})", out.bold(text(&m["id"])), text(&m["effect"])));
-    out.say(text(&m["description"]));
+    let from = safety["effectFrom"].as_str().map(|f| format!(", from {f}")).unwrap_or_default();
+    out.say(format!("{}  ({}{from})", out.bold(text(&m["id"])), text(&m["effect"])));
+    // The whole of it, where a model is given less.
+    out.say(safety["details"].as_str().unwrap_or(text(&m["description"])));
     out.say("");
     out.say(format!("tool      {}", text(&m["tool"])));
     if let Some(http) = safety["http"].as_str() {

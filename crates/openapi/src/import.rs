@@ -1,0 +1,373 @@
+//! From a description's operations to a manifest: who is chosen, under which names, where it is served.
+
+use crate::document::{Document, text};
+use crate::manifest::{Entry, Fields, Manifest};
+use crate::operation::{Described, Draft};
+use crate::report::{Note, Reason, Report, Skipped};
+use crate::schema::Schemas;
+use crate::service::{Auth, Base};
+use crate::{Error, Imported, Options, names, operation, prose, safety, service};
+use provider::{Format, Integration, Mode};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// The most operations of one description.
+const MAX_OPERATIONS: usize = 60_000;
+/// The verbs of OpenAPI, and what else a path item may hold.
+const VERBS: [&str; 8] = ["get", "put", "post", "delete", "options", "head", "patch", "trace"];
+
+/// All operations, in their order.
+pub(crate) fn described<'a>(document: &Document<'a>, skipped: &mut Vec<Skipped>) -> Vec<Described<'a>> {
+    let mut all = Vec::new();
+    for (path, item) in document.table("/paths") {
+        if path.starts_with("x-") {
+            continue;
+        }
+        let item = match document.resolve(item) {
+            Ok(item) => item,
+            Err(lost) => {
+                skipped.push(Skipped {
+                    operation: path.clone(),
+                    reason: Reason::Reference,
+                    detail: lost.said(),
+                });
+                continue;
+            }
+        };
+        let Some(members) = item.as_object() else {
+            let detail = "its path holds no object".to_owned();
+            skipped.push(Skipped { operation: path.clone(), reason: Reason::Malformed, detail });
+            continue;
+        };
+        for (verb, operation) in members {
+            if !VERBS.contains(&verb.as_str()) {
+                continue;
+            }
+            if !operation.is_object() {
+                let operation = format!("{} {path}", verb.to_uppercase());
+                let detail = "it is no object".to_owned();
+                skipped.push(Skipped { operation, reason: Reason::Malformed, detail });
+                continue;
+            }
+            let verb = match verb.as_str() {
+                "get" => "GET",
+                "put" => "PUT",
+                "post" => "POST",
+                "delete" => "DELETE",
+                "options" => "OPTIONS",
+                "head" => "HEAD",
+                "patch" => "PATCH",
+                _ => "TRACE",
+            };
+            if all.len() < MAX_OPERATIONS {
+                all.push(Described { verb, path, item, operation });
+            }
+        }
+    }
+    all
+}
+
+/// One import.
+pub(crate) struct Run<'r, 'a> {
+    pub document: &'r Document<'a>,
+    pub schemas: Schemas<'r>,
+    pub options: &'r Options,
+    pub name: &'r str,
+    pub skipped: Vec<Skipped>,
+    pub notes: Vec<Note>,
+    pub not_chosen: usize,
+}
+
+impl<'r, 'a: 'r> Run<'r, 'a> {
+    pub(crate) fn import(&mut self, manifest: Manifest, all: &[Described<'a>]) -> Result<Imported, Error> {
+        let mut left_out = Vec::new();
+        let names = self.names(&manifest, all);
+        let taken_out = manifest.taken_out();
+        let mut chosen = Vec::new();
+        for (described, name) in all.iter().zip(&names) {
+            let http = described.http();
+            let named =
+                described.id().is_some_and(|id| self.options.selection.operations.iter().any(|o| o == id));
+            if name.1 || manifest.selections.iter().any(|s| s.takes(described)) {
+                if !name.1 && taken_out.contains(&http) && !named {
+                    left_out.push(http);
+                } else {
+                    chosen.push((*described, name.0.clone()));
+                }
+            } else {
+                self.not_chosen += 1;
+            }
+        }
+        let base = self.base(&mut chosen)?;
+        let only: Vec<Described<'_>> = chosen.iter().map(|c| c.0).collect();
+        let security = service::security(self.document, &only);
+        self.notes.extend(security.notes.iter().map(|n| Note { method: None, note: n.clone() }));
+        let mut entries = Vec::new();
+        let (mut reading, mut recovery) = (0, BTreeMap::new());
+        let mut counted: Vec<Counted> = Vec::new();
+        for (described, name) in chosen {
+            match operation::draft(self.document, &self.schemas, described, &security.secrets) {
+                Err((reason, detail)) => {
+                    self.skipped.push(Skipped { operation: described.http(), reason, detail })
+                }
+                Ok(draft) => {
+                    self.notes.extend(
+                        draft.notes.iter().map(|n| Note { method: Some(name.clone()), note: n.clone() }),
+                    );
+                    counted.push(Counted::of(&draft));
+                    entries.push(entry(name, described, draft));
+                }
+            }
+        }
+        let top = self.top(&base, security.auth.as_ref());
+        let modes: Vec<Mode> = [(Mode::Production, &base.production), (Mode::Sandbox, &base.sandbox)]
+            .into_iter()
+            .filter_map(|(mode, url)| url.as_ref().map(|_| mode))
+            .collect();
+        let mode = *modes.first().ok_or(Error::NoServer)?;
+        self.weed(&top, &mut entries, &mut counted, mode);
+        if entries.is_empty() && manifest.known.is_empty() {
+            return Err(Error::Nothing(match self.skipped.first() {
+                Some(first) => format!(
+                    "each of {} operations is left out; the first, {}: {}",
+                    self.skipped.len(),
+                    first.operation,
+                    first.detail
+                ),
+                None => "no operation fits what is chosen".into(),
+            }));
+        }
+        for c in &counted {
+            match c {
+                Counted::Read => reading += 1,
+                Counted::By(word) => *recovery.entry((*word).to_owned()).or_default() += 1,
+            }
+        }
+        // Operations that were renamed are found by what they were.
+        let ids: BTreeSet<String> = all.iter().map(Described::http).collect();
+        let by_name: BTreeSet<&str> = entries.iter().map(|e| e.name.as_str()).collect();
+        let still = manifest.known.iter().filter(|k| by_name.contains(k.name.as_str()));
+        let renamed: BTreeSet<String> = still.filter_map(|k| k.http.clone()).collect();
+        let head = format!(
+            "# Written by `counterfoil import openapi`{}. What you change stays when it is imported again.\n",
+            self.document
+                .root
+                .pointer("/info/version")
+                .and_then(Value::as_str)
+                .map(|v| format!(" from version {}", prose::short(v, 40)))
+                .unwrap_or_default()
+        );
+        let (text, changes) = manifest.write(&head, &top, &entries, &ids, &renamed, &left_out);
+        Integration::parse("the manifest", &text, Format::Toml, mode)
+            .map_err(|e| Error::Manifest(e.to_string()))?;
+        let report = Report {
+            integration: self.name.to_owned(),
+            methods: entries.len(),
+            reading,
+            recovery,
+            not_chosen: self.not_chosen,
+            skipped: std::mem::take(&mut self.skipped),
+            notes: std::mem::take(&mut self.notes),
+            changes,
+        };
+        Ok(Imported { manifest: text, report, modes })
+    }
+
+    /// The names of all operations, and whether each is in the manifest already. Who is there keeps its name, found by its
+    /// id, else by its verb and path; who is new gets a name that nobody has.
+    fn names(&self, manifest: &Manifest, all: &[Described<'_>]) -> Vec<(String, bool)> {
+        let mut taken = names::Taken::new(self.name);
+        for k in &manifest.known {
+            taken.take(&k.name, k.wire.as_deref());
+        }
+        let mut ids: HashMap<&str, usize> = HashMap::new();
+        for described in all {
+            *ids.entry(described.id().unwrap_or_default()).or_default() += 1;
+        }
+        let by_http: HashMap<&str, &str> =
+            manifest.known.iter().filter_map(|k| Some((k.http.as_deref()?, k.name.as_str()))).collect();
+        let by_id: HashMap<&str, &str> =
+            manifest.known.iter().filter_map(|k| Some((k.operation.as_deref()?, k.name.as_str()))).collect();
+        let mut given: BTreeSet<&str> = BTreeSet::new();
+        let mut known: Vec<Option<&str>> = vec![None; all.len()];
+        // Who is where it was comes first; then who has moved and kept its id.
+        for (slot, d) in known.iter_mut().zip(all) {
+            *slot = by_http.get(d.http().as_str()).copied().filter(|n| given.insert(n));
+        }
+        for (slot, d) in known.iter_mut().zip(all) {
+            if slot.is_none()
+                && let Some(id) = d.id().filter(|id| ids.get(id) == Some(&1))
+            {
+                *slot = by_id.get(id).copied().filter(|n| given.insert(n));
+            }
+        }
+        all.iter()
+            .zip(known)
+            .map(|(d, known)| match known {
+                Some(name) => (name.to_owned(), true),
+                None => (taken.give(names::method(self.name, d.id(), d.verb, d.path), &d.http()), false),
+            })
+            .collect()
+    }
+
+    /// Where most of the chosen operations are served; those served elsewhere are skipped.
+    fn base(&mut self, chosen: &mut Vec<(Described<'a>, String)>) -> Result<Base, Error> {
+        for (option, url) in
+            [("--base-url", &self.options.base_url), ("--sandbox-url", &self.options.sandbox_url)]
+        {
+            if let Some(url) = url
+                && service::checked(url).as_deref() != Some(url.trim_end_matches('/'))
+            {
+                return Err(Error::Option(format!(
+                    "{option} {url:?} must be https, or http on loopback, and end before any `?`"
+                )));
+            }
+        }
+        let bases: Vec<Base> = chosen
+            .iter()
+            .map(|c| service::base(self.document.root, Some(c.0), &self.options.variables))
+            .collect();
+        let mut counts: HashMap<&Base, usize> = HashMap::new();
+        for base in &bases {
+            *counts.entry(base).or_default() += 1;
+        }
+        // The first of those that are equally frequent, so that the same description gives the same manifest.
+        let most = counts.values().max().copied().unwrap_or_default();
+        let base = bases.iter().find(|b| counts.get(b) == Some(&most)).cloned().unwrap_or_default();
+        let mut at = bases.iter();
+        let skipped = &mut self.skipped;
+        chosen.retain(|(described, _)| {
+            let own = at.next();
+            let same = own == Some(&base);
+            if !same {
+                let url = own.and_then(|b| b.production.as_deref().or(b.sandbox.as_deref())).unwrap_or("no address");
+                let detail = format!("it is served at {url:.200}, unlike the others; import it by itself with --path or --operation");
+                skipped.push(Skipped { operation: described.http(), reason: Reason::Server, detail });
+            }
+            same
+        });
+        let trimmed = |url: &Option<String>| url.as_ref().map(|u| u.trim_end_matches('/').to_owned());
+        Ok(Base {
+            production: trimmed(&self.options.base_url).or(base.production),
+            sandbox: trimmed(&self.options.sandbox_url).or(base.sandbox),
+        })
+    }
+
+    /// The manifest's top level.
+    fn top(&self, base: &Base, auth: Option<&Auth>) -> Fields {
+        let info = |field: &str, most: usize| {
+            let value = self.document.root.pointer("/info").and_then(|i| text(i, field));
+            value.map(|t| prose::short(t, most)).filter(|t| !t.is_empty())
+        };
+        let mut top: Fields = vec![("name", json!(self.name))];
+        top.extend(info("title", 120).map(|t| ("title", json!(t))));
+        top.extend(info("description", 600).map(|t| ("description", json!(t))));
+        let mut urls = json!({});
+        for (mode, url) in [("sandbox", &base.sandbox), ("production", &base.production)] {
+            if let Some(url) = url {
+                urls[mode] = json!(url);
+            }
+        }
+        top.push(("base_url", urls));
+        if let Some(preset) = &self.options.preset {
+            top.push(("preset", json!(preset)));
+        }
+        if let Some(auth) = auth {
+            let variable: String = self.name.to_ascii_uppercase().replace('-', "_");
+            let mut table = json!({ "kind": auth.kind, "secret": format!("${{env:{variable}_TOKEN}}") });
+            if let Some(header) = &auth.header {
+                table["header"] = json!(header);
+            }
+            if auth.rotates {
+                table["rotates"] = json!(true);
+            }
+            top.push(("auth", table));
+        }
+        top
+    }
+
+    /// Takes out what the manifest's own checks refuse.
+    fn weed(&mut self, top: &Fields, entries: &mut Vec<Entry>, counted: &mut Vec<Counted>, mode: Mode) {
+        let whole = |entries: &[Entry]| {
+            let Ok(blank) = Manifest::read(None) else { return Err("it can't be written".to_owned()) };
+            let (text, _) = blank.write("", top, entries, &BTreeSet::new(), &BTreeSet::new(), &[]);
+            Integration::parse("manifest", &text, Format::Toml, mode).map(|_| ()).map_err(|e| e.message)
+        };
+        if entries.is_empty() || whole(entries).is_ok() {
+            return;
+        }
+        let mut kept = Vec::new();
+        for (entry, count) in entries.drain(..).zip(counted.drain(..)) {
+            match whole(std::slice::from_ref(&entry)) {
+                Ok(()) => kept.push((entry, count)),
+                Err(detail) => {
+                    self.skipped.push(Skipped { operation: entry.http, reason: Reason::Refused, detail });
+                }
+            }
+        }
+        (*entries, *counted) = kept.into_iter().unzip();
+    }
+}
+
+/// What a report counts of a method.
+enum Counted {
+    Read,
+    By(&'static str),
+}
+
+impl Counted {
+    fn of(draft: &Draft) -> Counted {
+        match (draft.effect, strategy(draft)) {
+            (safety::Effect::Read, _) => Counted::Read,
+            (_, strategy) => Counted::By(strategy.unwrap_or("none")),
+        }
+    }
+}
+
+/// The recovery strategy that the description allows by itself.
+fn strategy(draft: &Draft) -> Option<&'static str> {
+    match (&draft.carrier, draft.natural) {
+        (Some(_), _) => Some("key"),
+        (None, true) => Some("natural"),
+        (None, false) => None,
+    }
+}
+
+/// A method's fields.
+fn entry(name: String, described: Described<'_>, draft: Draft) -> Entry {
+    let mut fields: Fields = vec![("http", json!(draft.http))];
+    fields.extend(draft.title.as_ref().map(|t| ("title", json!(t))));
+    fields.push(("description", json!(draft.description)));
+    fields.push(("effect", json!(draft.effect.word())));
+    if draft.any_answer {
+        fields.push(("answers", json!("any")));
+    }
+    let derived = strategy(&draft);
+    if let Some(carrier) = &draft.carrier {
+        let mut table = json!({ "mode": "dynamic", "carrier": carrier.place, "name": carrier.name });
+        table["methods"] = json!([described.verb]);
+        fields.push(("idempotency", table));
+    } else if draft.natural {
+        fields.push(("natural", json!({})));
+    }
+    fields.push(("body", json!(draft.body)));
+    fields.extend(draft.content_type.as_ref().map(|c| ("content_type", json!(c))));
+    let table = |all: Vec<(String, Value)>| Value::Object(all.into_iter().collect());
+    if !draft.params.is_empty() {
+        fields.push(("params", table(draft.params.into_iter().map(|(n, p)| (n, json!(p))).collect())));
+    }
+    if !draft.styles.is_empty() {
+        fields.push(("styles", table(draft.styles.into_iter().map(|(n, s)| (n, json!(s))).collect())));
+    }
+    fields.push(("input", json!(draft.input.to_string())));
+    fields.extend(draft.details.map(|d| ("details", json!(d))));
+    let mut said = vec![("effect", draft.effect.word())];
+    said.extend(derived.map(|d| ("recovery", d)));
+    Entry {
+        name,
+        http: described.http(),
+        operation: described.id().map(str::to_owned),
+        fields,
+        derived: said,
+    }
+}

@@ -1,0 +1,223 @@
+//! Integration manifests from OpenAPI descriptions, 3.0 and 3.1, in JSON or YAML.
+//!
+//! What it promises:
+//!
+//! - a description of any size, nesting or self-reference is imported or refused in bounded time and memory, and nothing
+//!   that it refers to is fetched;
+//! - what it writes, the gateway loads: every manifest is read back by the gateway's own reader before it is handed out;
+//! - what can't be said in a manifest is listed with its reason, never dropped in silence;
+//! - arguments that the description takes are taken: where something can't be checked, less is checked;
+//! - whatever an operator has changed in a manifest stays when it is imported again, and so do the names of its methods.
+
+mod body;
+mod document;
+mod import;
+mod keywords;
+mod manifest;
+mod names;
+mod operation;
+mod parameters;
+mod prose;
+pub mod read;
+pub mod report;
+mod safety;
+mod schema;
+mod select;
+mod service;
+mod yaml;
+
+use crate::document::{Document, text};
+use crate::import::{Run, described};
+use crate::manifest::Manifest;
+use crate::report::Report;
+use crate::schema::Schemas;
+use provider::Mode;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+pub use select::Selection;
+
+/// Why nothing was imported. Nothing was written.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The file can't be read.
+    #[error(transparent)]
+    Read(#[from] read::ReadError),
+    /// It is no OpenAPI description of a version that is known.
+    #[error("it is not a description of OpenAPI 3.0 or 3.1: {0}")]
+    Version(String),
+    /// Nothing fits what was chosen.
+    #[error("nothing is imported: {0}")]
+    Nothing(String),
+    /// It is not known where requests go to.
+    #[error("the description names no server that requests can go to; give --base-url https://…")]
+    NoServer,
+    /// An option that can't be.
+    #[error("{0}")]
+    Option(String),
+    /// The manifest that is there can't be read.
+    #[error("the manifest that is there can't be read, and is left as it is: {0}")]
+    Existing(String),
+    /// The manifest would not load.
+    #[error("the manifest would not load, and is not written: {0}")]
+    Manifest(String),
+}
+
+/// What is asked of an import.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// The integration's name; `None`: from the description's title.
+    pub name: Option<String>,
+    /// What is chosen; nothing said: what was chosen before, else all.
+    pub selection: Selection,
+    /// All, whatever was chosen before.
+    pub all: bool,
+    /// Where requests go to in production; `None`: as described.
+    pub base_url: Option<String>,
+    /// Where requests go to in sandbox mode; `None`: as described.
+    pub sandbox_url: Option<String>,
+    /// Values of servers' variables.
+    pub variables: BTreeMap<String, String>,
+    /// The preset that says how the provider treats keys.
+    pub preset: Option<String>,
+}
+
+impl Options {
+    /// The same, with what was said at an earlier import and isn't now.
+    fn remembered(&self, said: &Value) -> Options {
+        let mut all = self.clone();
+        let before =
+            |own: &Option<String>, field: &str| own.clone().or_else(|| text(said, field).map(str::to_owned));
+        all.base_url = before(&self.base_url, "base_url");
+        all.sandbox_url = before(&self.sandbox_url, "sandbox_url");
+        all.preset = before(&self.preset, "preset");
+        for (name, value) in said["variables"].as_object().into_iter().flatten() {
+            if let Some(value) = value.as_str() {
+                all.variables.entry(name.clone()).or_insert_with(|| value.to_owned());
+            }
+        }
+        all
+    }
+
+    /// What an import without these options is to remember.
+    fn said(&self) -> Value {
+        let mut said = json!({});
+        let options =
+            [("base_url", &self.base_url), ("sandbox_url", &self.sandbox_url), ("preset", &self.preset)];
+        for (field, value) in options {
+            if let Some(value) = value {
+                said[field] = json!(value);
+            }
+        }
+        if !self.variables.is_empty() {
+            said["variables"] = json!(self.variables);
+        }
+        said
+    }
+}
+
+/// A manifest, and what became of the description.
+#[derive(Clone, Debug)]
+pub struct Imported {
+    /// The manifest, in TOML.
+    pub manifest: String,
+    /// What was imported, skipped and changed.
+    pub report: Report,
+    /// The modes in which the manifest says where requests go to.
+    pub modes: Vec<Mode>,
+}
+
+/// A description that was read.
+#[derive(Debug)]
+pub struct Description {
+    root: Value,
+}
+
+/// An operation to choose from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Choice<'a> {
+    /// Verb and path.
+    pub http: String,
+    /// Its id.
+    pub id: Option<&'a str>,
+    /// Its tags.
+    pub tags: Vec<&'a str>,
+}
+
+impl Description {
+    /// Reads a description.
+    ///
+    /// # Errors
+    /// It can't be read, or is something else.
+    pub fn read(text: &str) -> Result<Description, Error> {
+        let root = read::read(text)?;
+        let version = match root.get("openapi") {
+            Some(Value::String(v)) => v.clone(),
+            Some(Value::Number(n)) => n.to_string(),
+            _ if root.get("swagger").is_some() => {
+                return Err(Error::Version("it is Swagger 2.0; convert it to OpenAPI 3 first".into()));
+            }
+            _ => return Err(Error::Version("it has no `openapi` on its top level".into())),
+        };
+        if !(version.starts_with("3.0") || version.starts_with("3.1") || version == "3") {
+            return Err(Error::Version(format!("its version is {:.20}", version)));
+        }
+        Ok(Description { root })
+    }
+
+    /// The name of its integration, if none is given.
+    #[must_use]
+    pub fn name(&self) -> String {
+        names::integration(self.root.pointer("/info/title").and_then(Value::as_str).unwrap_or_default())
+    }
+
+    /// Its operations.
+    #[must_use]
+    pub fn operations(&self) -> Vec<Choice<'_>> {
+        let document = Document { root: &self.root };
+        let mut skipped = Vec::new();
+        let described = described(&document, &mut skipped);
+        described
+            .into_iter()
+            .map(|d| Choice { http: d.http(), id: d.id(), tags: d.tags().collect() })
+            .collect()
+    }
+
+    /// Makes a manifest, or mends the one that is there.
+    ///
+    /// # Errors
+    /// Nothing can be imported; the message says why and what to do.
+    pub fn import(&self, options: &Options, existing: Option<&str>) -> Result<Imported, Error> {
+        let mut manifest = Manifest::read(existing).map_err(Error::Existing)?;
+        let document = Document { root: &self.root };
+        let mut skipped = Vec::new();
+        let all = described(&document, &mut skipped);
+        if all.is_empty() {
+            return Err(Error::Nothing("the description has no operations".into()));
+        }
+        if let Some(unknown) = options.selection.unknown(&all) {
+            return Err(Error::Nothing(unknown));
+        }
+        let asked = options.selection != Selection::default();
+        if options.all {
+            manifest.selections = vec![Selection::default()];
+        } else if asked && !manifest.selections.contains(&options.selection) {
+            manifest.selections.push(options.selection.clone());
+        } else if manifest.selections.is_empty() {
+            manifest.selections.push(Selection::default());
+        }
+        let name = options.name.clone().unwrap_or_else(|| self.name());
+        let options = &options.remembered(&manifest.said);
+        manifest.said = options.said();
+        let mut run = Run {
+            document: &document,
+            schemas: Schemas::new(&document),
+            options,
+            name: &name,
+            skipped,
+            notes: Vec::new(),
+            not_chosen: 0,
+        };
+        run.import(manifest, &all)
+    }
+}

@@ -1,0 +1,315 @@
+//! Parameters as arguments: where each goes, and how its value is written there.
+
+use crate::document::{Document, is, list, text};
+use crate::keywords::types;
+use crate::names::Arguments;
+use crate::operation::{Described, Skip};
+use crate::prose;
+use crate::report::Reason;
+use serde_json::Value;
+
+/// The most parameters of one operation.
+const MAX_PARAMETERS: usize = 400;
+/// The longest description of an argument, in characters.
+const MAX_ABOUT: usize = 300;
+
+static ANYTHING: Value = Value::Bool(true);
+
+/// A parameter as described, with defaults filled in.
+pub(crate) struct Parameter<'a> {
+    pub name: &'a str,
+    pub place: &'a str,
+    required: bool,
+    style: &'a str,
+    explode: bool,
+    /// Its value is written as JSON.
+    json: bool,
+    schema: &'a Value,
+    about: Option<String>,
+}
+
+/// One argument of a method.
+pub(crate) struct Argument<'a> {
+    /// The name that models see.
+    pub name: String,
+    /// The name that the provider sees.
+    pub original: String,
+    /// `path`, `query`, `header` or `body`.
+    pub place: &'static str,
+    /// Its text in `params`, if it needs one.
+    pub param: Option<String>,
+    /// Its word in `styles`, if it needs one.
+    pub style: Option<&'static str>,
+    pub required: bool,
+    pub schema: &'a Value,
+    pub about: Option<String>,
+}
+
+/// A path as manifests have it, with its arguments.
+pub(crate) struct Path<'a> {
+    pub template: String,
+    pub arguments: Vec<Argument<'a>>,
+}
+
+/// What a value can be, as far as its style matters.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Plain,
+    List,
+    Object,
+}
+
+fn kind(document: &Document<'_>, schema: &Value) -> Kind {
+    let schema = document.resolve(schema).unwrap_or(schema);
+    let is = |t: &str| match types(schema) {
+        Some(Value::String(one)) => one == t,
+        Some(Value::Array(several)) => several.iter().any(|s| s == t),
+        _ => false,
+    };
+    match (is("array"), is("object")) {
+        (true, _) => Kind::List,
+        (_, true) => Kind::Object,
+        _ => Kind::Plain,
+    }
+}
+
+/// The parameters of an operation: its own over those of its path.
+pub(crate) fn of<'a>(
+    document: &Document<'a>,
+    described: Described<'a>,
+    notes: &mut Vec<String>,
+) -> Result<Vec<Parameter<'a>>, Skip> {
+    let mut all: Vec<Parameter<'a>> = Vec::new();
+    if list(described.item, "parameters").len() + list(described.operation, "parameters").len()
+        > MAX_PARAMETERS
+    {
+        return Err((Reason::Parameter, format!("it has more than {MAX_PARAMETERS} parameters")));
+    }
+    for given in list(described.item, "parameters").iter().chain(list(described.operation, "parameters")) {
+        let value = document.resolve(given).map_err(|l| (Reason::Reference, l.said()))?;
+        let (Some(name), Some(place)) = (text(value, "name"), text(value, "in")) else {
+            return Err((Reason::Malformed, "a parameter has no `name` or no `in`".into()));
+        };
+        if !["path", "query", "header", "cookie"].contains(&place) {
+            return Err((
+                Reason::Malformed,
+                format!("the parameter `{name:.60}` is in `{place:.20}`, which is no place of OpenAPI 3"),
+            ));
+        }
+        let style = text(value, "style").unwrap_or(if matches!(place, "query" | "cookie") {
+            "form"
+        } else {
+            "simple"
+        });
+        let content = value.get("content").and_then(Value::as_object).and_then(|c| c.iter().next());
+        let schema = match content {
+            Some((_, media)) => media.get("schema"),
+            None => value.get("schema"),
+        };
+        let parameter = Parameter {
+            name,
+            place,
+            required: is(value, "required") || place == "path",
+            style,
+            explode: value.get("explode").and_then(Value::as_bool).unwrap_or(style == "form"),
+            json: content.is_some_and(|(media, _)| media.contains("json")),
+            schema: schema.unwrap_or(&ANYTHING),
+            about: text(value, "description").map(|d| prose::short(d, MAX_ABOUT)).filter(|d| !d.is_empty()),
+        };
+        if place == "cookie" {
+            if parameter.required {
+                return Err((
+                    Reason::Parameter,
+                    format!("the cookie `{name:.60}` is required, and cookies are not sent"),
+                ));
+            }
+            notes.push(format!("the cookie `{name:.60}` is not sent"));
+            continue;
+        }
+        match all.iter().position(|p| p.name == name && p.place == place) {
+            Some(i) => all[i] = parameter,
+            None => all.push(parameter),
+        }
+    }
+    Ok(all)
+}
+
+/// A path with its holes named as arguments are.
+pub(crate) fn path<'a>(
+    path: &str,
+    parameters: &[Parameter<'a>],
+    names: &mut Arguments,
+    document: &Document<'a>,
+) -> Result<Path<'a>, Skip> {
+    let unfit = |what: &str| Err((Reason::Path, format!("its path {what}")));
+    if !path.starts_with('/') {
+        return unfit("does not begin with a slash");
+    }
+    let mut template = String::new();
+    let mut arguments: Vec<Argument<'a>> = Vec::new();
+    let mut rest = path;
+    while let Some((before, after)) = rest.split_once('{') {
+        let Some((name, after)) = after.split_once('}') else { return unfit("has a { without its }") };
+        template.push_str(&literal(before)?);
+        let parameter = parameters.iter().find(|p| p.place == "path" && p.name == name);
+        let known = arguments.iter().find(|a| a.original == name).map(|a| a.name.clone());
+        let first = known.is_none();
+        let argument = known.unwrap_or_else(|| names.give(name, "path"));
+        let style = parameter.map_or(Ok(None), |p| in_path(p, document))?;
+        match parameter.map(|p| p.style) {
+            Some("label") => template.push('.'),
+            Some("matrix") => template.push_str(&format!(";{}=", literal(name)?)),
+            _ => {}
+        }
+        template.push_str(&format!("{{{argument}}}"));
+        if first {
+            arguments.push(Argument {
+                name: argument,
+                original: name.to_owned(),
+                place: "path",
+                param: None,
+                style,
+                required: true,
+                schema: parameter.map_or(&ANYTHING, |p| p.schema),
+                about: parameter.and_then(|p| p.about.clone()),
+            });
+        }
+        rest = after;
+    }
+    template.push_str(&literal(rest)?);
+    if template.split('/').any(|s| s == "." || s == "..") {
+        return unfit("has a `.` or `..` segment");
+    }
+    Ok(Path { template, arguments })
+}
+
+/// How a path parameter's value is written.
+fn in_path(p: &Parameter<'_>, document: &Document<'_>) -> Result<Option<&'static str>, Skip> {
+    if p.json {
+        return Ok(Some("json"));
+    }
+    match (p.style, kind(document, p.schema), p.explode) {
+        (_, Kind::Plain, _) => Ok(None),
+        ("simple", Kind::List, _) | ("label" | "matrix", Kind::List, false) => Ok(Some("comma")),
+        ("simple", Kind::Object, false) | ("label" | "matrix", Kind::Object, false) => Ok(Some("comma")),
+        ("simple", Kind::Object, true) => Ok(Some("pairs")),
+        (style, ..) => Err((
+            Reason::Parameter,
+            format!(
+                "the path parameter `{:.60}` is a list or an object in the style `{style:.20}`, exploded",
+                p.name
+            ),
+        )),
+    }
+}
+
+/// Text of a path as a URL carries it.
+fn literal(text: &str) -> Result<String, Skip> {
+    if text.contains(['?', '#']) {
+        return Err((Reason::Path, "its path has a `?` or `#`, which ends a path".into()));
+    }
+    let mut out = String::new();
+    for c in text.chars() {
+        if c.is_ascii_alphanumeric() || "/-._~!$&'()*+,;=:@%".contains(c) {
+            out.push(c);
+        } else {
+            let mut bytes = [0; 4];
+            for byte in c.encode_utf8(&mut bytes).bytes() {
+                out.push_str(&format!("%{byte:02X}"));
+            }
+        }
+    }
+    Ok(out)
+}
+
+/// The arguments in query and headers.
+pub(crate) fn others<'a>(
+    document: &Document<'a>,
+    parameters: &[Parameter<'a>],
+    names: &mut Arguments,
+    notes: &mut Vec<String>,
+) -> Result<Vec<Argument<'a>>, Skip> {
+    let mut all = Vec::new();
+    for p in parameters {
+        let (place, param, style) = match p.place {
+            "query" => ("query", String::new(), in_query(p, document)),
+            "header" => {
+                // OpenAPI leaves these to content negotiation and security schemes.
+                if ["accept", "content-type", "authorization"].contains(&p.name.to_ascii_lowercase().as_str())
+                {
+                    continue;
+                }
+                if provider::sets_header(p.name) {
+                    notes.push(format!("the header `{:.60}` is set by the gateway itself", p.name));
+                    continue;
+                }
+                ("header", format!("header:{}", p.name), in_header(p, document))
+            }
+            _ => continue,
+        };
+        let name = names.give(p.name, place);
+        let param = match place {
+            "query" if name == p.name => "query".to_owned(),
+            "query" => format!("query:{}", p.name),
+            _ => param,
+        };
+        all.push(Argument {
+            name,
+            original: p.name.to_owned(),
+            place,
+            param: Some(param),
+            style,
+            required: p.required,
+            schema: p.schema,
+            about: p.about.clone(),
+        });
+    }
+    Ok(all)
+}
+
+fn in_query(p: &Parameter<'_>, document: &Document<'_>) -> Option<&'static str> {
+    if p.json {
+        return Some("json");
+    }
+    match (p.style, kind(document, p.schema), p.explode) {
+        ("deepObject", Kind::List, _) => Some("index"),
+        ("form", Kind::Object, true) => Some("members"),
+        ("form", Kind::List | Kind::Object, false) => Some("comma"),
+        ("spaceDelimited", Kind::List | Kind::Object, false) => Some("space"),
+        ("pipeDelimited", Kind::List | Kind::Object, false) => Some("pipe"),
+        _ => None,
+    }
+}
+
+fn in_header(p: &Parameter<'_>, document: &Document<'_>) -> Option<&'static str> {
+    if p.json {
+        return Some("json");
+    }
+    match (kind(document, p.schema), p.explode) {
+        (Kind::Plain, _) => None,
+        (Kind::Object, true) => Some("pairs"),
+        _ => Some("comma"),
+    }
+}
+
+/// How a field of a form is written, by its encoding.
+pub(crate) fn in_form(
+    document: &Document<'_>,
+    schema: &Value,
+    encoding: Option<&Value>,
+) -> Option<&'static str> {
+    let said = |name: &str| encoding.and_then(|e| text(e, name));
+    if said("contentType").is_some_and(|c| c.contains("json")) {
+        return Some("json");
+    }
+    let explode = encoding.and_then(|e| e.get("explode")).and_then(Value::as_bool);
+    match (kind(document, schema), said("style").unwrap_or("form"), explode) {
+        (Kind::List, "deepObject", _) => None,
+        (Kind::List, "form", Some(false)) => Some("comma"),
+        (Kind::List, "spaceDelimited", Some(false) | None) => Some("space"),
+        (Kind::List, "pipeDelimited", Some(false) | None) => Some("pipe"),
+        (Kind::List, ..) => Some("repeat"),
+        (Kind::Object, "form", Some(false)) => Some("comma"),
+        _ => None,
+    }
+}

@@ -1,0 +1,235 @@
+//! What a description says of safety: whether a method changes anything, and how its effect can be repeated.
+
+use crate::document::{Document, text};
+use crate::keywords::types;
+use crate::parameters::Argument;
+use crate::schema;
+use serde_json::Value;
+
+/// What a call does to the world.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Effect {
+    Read,
+    Mutating,
+}
+
+impl Effect {
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Effect::Read => "read",
+            Effect::Mutating => "mutating",
+        }
+    }
+}
+
+/// Where the effect key travels.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Carrier {
+    /// The argument that it takes the place of.
+    pub argument: String,
+    /// `header`, `body` or `query`.
+    pub place: &'static str,
+    /// The provider's name of it.
+    pub name: String,
+}
+
+/// An effect key as it may be.
+const SAMPLE: &str = "0189c9f2-7b1e-7a33-9c51-3f0b6a5d2e47";
+
+/// First words of operations that change something, whatever their verb.
+const CHANGES: [&str; 34] = [
+    "accept",
+    "activate",
+    "add",
+    "approve",
+    "cancel",
+    "change",
+    "charge",
+    "clear",
+    "close",
+    "commit",
+    "confirm",
+    "create",
+    "deactivate",
+    "delete",
+    "disable",
+    "enable",
+    "execute",
+    "insert",
+    "invoke",
+    "move",
+    "pay",
+    "post",
+    "publish",
+    "refund",
+    "remove",
+    "reset",
+    "revoke",
+    "save",
+    "send",
+    "set",
+    "start",
+    "stop",
+    "trigger",
+    "update",
+];
+/// First words of operations that only look.
+const LOOKS: [&str; 10] =
+    ["search", "find", "list", "query", "get", "lookup", "fetch", "count", "describe", "retrieve"];
+/// Last parts of paths under which a POST only looks.
+const LOOKED_AT: [&str; 8] = ["search", "_search", "query", "_query", "find", "lookup", "count", "list"];
+
+/// Whether a method changes anything: by its verb, unless its name says otherwise. In doubt it does: what is taken
+/// for a read is not protected.
+pub(crate) fn effect(verb: &str, path: &str, id: Option<&str>, summary: Option<&str>) -> Effect {
+    let said = [id.and_then(last_name), summary.and_then(first_word)];
+    let says = |words: &[&str]| said.iter().flatten().any(|w| words.contains(&w.as_str()));
+    match verb {
+        // Some APIs have actions under GET: a first word that only an action has, of the name and of the summary.
+        "GET" => {
+            let acts = said.iter().flatten().all(|w| CHANGES.contains(&w.as_str()))
+                && said.iter().flatten().count() > 0;
+            if acts { Effect::Mutating } else { Effect::Read }
+        }
+        "HEAD" => Effect::Read,
+        "POST" => {
+            let end = path.rsplit(['/', ':']).next().unwrap_or_default().to_ascii_lowercase();
+            if LOOKED_AT.contains(&end.as_str()) && says(&LOOKS) && !says(&CHANGES) {
+                Effect::Read
+            } else {
+                Effect::Mutating
+            }
+        }
+        _ => Effect::Mutating,
+    }
+}
+
+/// The first word of a text, in lower case.
+fn first_word(text: &str) -> Option<String> {
+    let word = text.split(|c: char| !c.is_ascii_alphabetic()).find(|w| !w.is_empty())?;
+    let word = word.to_ascii_lowercase();
+    // "Creates a refund" says the same as "Create a refund".
+    Some(word.strip_suffix('s').map_or(word.clone(), str::to_owned))
+}
+
+/// The first word of an id's last part: `repos/sendInvite` and `repos.send_invite` say `send`.
+fn last_name(id: &str) -> Option<String> {
+    let last = id.rsplit(['.', '/', ':']).find(|p| !p.is_empty())?;
+    let mut word = String::new();
+    for c in last.chars() {
+        if !c.is_ascii_alphabetic()
+            || (c.is_ascii_uppercase() && word.chars().last().is_some_and(|l| l.is_ascii_lowercase()))
+        {
+            break;
+        }
+        word.push(c);
+    }
+    Some(word.to_ascii_lowercase()).filter(|w| !w.is_empty())
+}
+
+/// Whether repeating it changes nothing, by what HTTP says of its verb: a DELETE, or a PUT of one object. A path that
+/// ends in a word may name an action.
+pub(crate) fn repeats_harmlessly(verb: &str, path: &str) -> bool {
+    matches!(verb, "PUT" | "DELETE") && path.trim_end_matches('/').ends_with('}')
+}
+
+/// Whether a name by itself says that it carries an idempotency key.
+pub(crate) fn names_a_key(name: &str) -> bool {
+    let plain: String =
+        name.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_ascii_lowercase();
+    plain.contains("idempotency") || plain.contains("idempotent")
+}
+
+/// Where the effect key can go, by the description: a parameter named so, or one whose text says so.
+pub(crate) fn carrier(
+    arguments: &[Argument<'_>],
+    document: &Document<'_>,
+    body: &str,
+    notes: &mut Vec<String>,
+) -> Option<Carrier> {
+    let mut found: Option<(u8, Carrier)> = None;
+    for a in arguments.iter().filter(|a| a.place != "path" && a.param.as_deref() != Some("document")) {
+        let named = names_a_key(&a.original);
+        let said = named || (identifies_a_request(&a.original) && says_so(a, document));
+        if !said {
+            continue;
+        }
+        if a.place == "body" && body == "none" {
+            continue;
+        }
+        if !takes_a_key(a, document) {
+            notes.push(format!("`{}` is for an idempotency key, but does not take one of the gateway's; it stays an argument", a.name));
+            continue;
+        }
+        let rank = match (named, a.place) {
+            (true, "header") => 0,
+            (true, _) => 1,
+            (false, "header") => 2,
+            (false, _) => 3,
+        };
+        let name = match a.place {
+            "body" => format!("/{}", a.original.replace('~', "~0").replace('/', "~1")),
+            _ => a.original.clone(),
+        };
+        if found.as_ref().is_none_or(|(best, _)| rank < *best) {
+            found = Some((rank, Carrier { argument: a.name.clone(), place: a.place, name }));
+        }
+    }
+    found.map(|(_, carrier)| carrier)
+}
+
+/// Names that carry a key where their description says so: `X-Request-Id`, `requestId`, `client_token`.
+fn identifies_a_request(name: &str) -> bool {
+    let plain: String =
+        name.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_ascii_lowercase();
+    ["requestid", "clienttoken", "clientrequesttoken", "requesttoken", "transactionid", "nonce", "requestkey"]
+        .iter()
+        .any(|w| plain.ends_with(w))
+}
+
+/// Whether a parameter's description is about repeating.
+fn says_so(a: &Argument<'_>, document: &Document<'_>) -> bool {
+    let schema = document.resolve(a.schema).unwrap_or(a.schema);
+    let about = [a.about.as_deref(), text(a.schema, "description"), text(schema, "description")];
+    about.iter().flatten().any(|t| t.to_ascii_lowercase().contains("idempoten"))
+}
+
+/// Whether an effect key fits: a text of 36 characters, shaped as a UUID.
+fn takes_a_key(a: &Argument<'_>, document: &Document<'_>) -> bool {
+    let Ok(schema) = document.resolve(a.schema) else { return false };
+    let is_text = match types(schema) {
+        None => true,
+        Some(Value::String(one)) => one == "string",
+        Some(Value::Array(several)) => several.iter().any(|t| t == "string"),
+        Some(_) => false,
+    };
+    let longest = schema.get("maxLength").and_then(Value::as_u64).unwrap_or(u64::MAX);
+    let shortest = schema.get("minLength").and_then(Value::as_u64).unwrap_or(0);
+    let length = SAMPLE.len() as u64;
+    let pattern = text(schema, "pattern").is_none_or(|p| {
+        let check = serde_json::json!({ "type": "string", "pattern": p });
+        schema::validator(&check).is_some_and(|v| v.is_valid(&Value::from(SAMPLE)))
+    });
+    is_text && longest >= length && shortest <= length && pattern && schema.get("enum").is_none()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn effects() {
+        let read = |verb, path, id, summary| effect(verb, path, id, summary) == Effect::Read;
+        assert!(read("GET", "/a", Some("listThings"), Some("List things")));
+        assert!(read("GET", "/a", Some("posts.list"), None));
+        assert!(!read("GET", "/send", Some("sendMessage"), Some("Sends a message")));
+        assert!(read("GET", "/a", Some("setOfThings"), Some("List a set")));
+        assert!(!read("POST", "/refunds", Some("createRefund"), None));
+        assert!(read("POST", "/customers/search", Some("searchCustomers"), Some("Search customers")));
+        assert!(!read("POST", "/customers/search", Some("createSearch"), Some("Create a search")));
+        assert!(!read("POST", "/customers/search", None, None));
+        assert!(!read("DELETE", "/a/{id}", Some("getRid"), None));
+        assert!(repeats_harmlessly("DELETE", "/a/{id}") && repeats_harmlessly("PUT", "/a/{id}/"));
+        assert!(!repeats_harmlessly("PUT", "/a/{id}/merge") && !repeats_harmlessly("POST", "/a/{id}"));
+    }
+}
