@@ -4,17 +4,19 @@
 
 use crate::error::{ConfigError, CredentialError};
 use crate::manifest::{Integration, Mode};
-use base64::Engine as _;
-use http::{HeaderName, HeaderValue, header};
-use sha2::{Digest, Sha256};
+use crate::own::{Header, NoOwn, OwnCredentials, Scheme, Whose, marked};
+use async_trait::async_trait;
+use http::{HeaderName, HeaderValue};
 use std::collections::HashMap;
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// The largest secret that is read from a file, in bytes.
 const MAX_SECRET: u64 = 64 << 10;
 
 /// Gives the header that authenticates an account.
+#[async_trait]
 pub trait Credentials: Send + Sync {
     /// The header, marked sensitive; `None` if the account needs none.
     ///
@@ -32,6 +34,15 @@ pub trait Credentials: Send + Sync {
     fn unchanged(&self, account: &str, mode: &str, base: &str, mark: Option<&str>) -> Result<(), String> {
         let _ = (account, mode, base, mark);
         Ok(())
+    }
+
+    /// The header of a principal's own credential, if it is the one with this mark (`None`: whichever).
+    ///
+    /// # Errors
+    /// [`NoOwn`]: nothing may be sent.
+    async fn own(&self, whose: &Whose<'_>, mark: Option<&str>) -> Result<(HeaderName, HeaderValue), NoOwn> {
+        let (account, _) = (whose.account, mark);
+        Err(NoOwn::Missing(format!("no principal has a credential of its own for account {account:?} here")))
     }
 
     /// Where this base URL of an account is now, if it is one that moves by itself.
@@ -68,16 +79,19 @@ impl SecretRef {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Auth {
     None,
-    Bearer(SecretRef),
-    Basic { username: Option<String>, secret: SecretRef },
-    Header { name: String, secret: SecretRef },
+    /// By the operator's secret.
+    Shared(Scheme, SecretRef),
+    /// By one that each principal has of its own.
+    Own(Scheme),
 }
 
-type Slot = Result<Option<(HeaderName, HeaderValue)>, String>;
+type Slot = Result<Option<Header>, String>;
 
 /// What is known of an account.
 struct Known {
     slot: Slot,
+    /// Each principal has its own.
+    own: Option<Scheme>,
     mark: Option<String>,
     /// The base URLs of the integrations that use it.
     bases: Vec<Base>,
@@ -107,6 +121,7 @@ fn portless(base: &str) -> Option<url::Url> {
 /// Credentials as the manifests name them, read once.
 pub struct ConfigCredentials {
     by_account: HashMap<(String, Mode), Known>,
+    own: Option<Arc<dyn OwnCredentials>>,
 }
 
 impl fmt::Debug for ConfigCredentials {
@@ -153,16 +168,29 @@ impl ConfigCredentials {
                 seen.insert(account.clone(), (&i.auth, i.rotates, i.name()));
                 let slot = resolve(&i.auth, &env);
                 // A credential that can't be read now keeps nothing from being sent: there is nothing to send it with.
-                let mark = if i.rotates { None } else { slot.as_ref().ok().map(marked) };
-                by_account.insert(account.clone(), Known { slot, mark, bases: Vec::new() });
+                let mark =
+                    if i.rotates { None } else { slot.as_ref().ok().map(|header| marked(header.as_ref())) };
+                let own = match &i.auth {
+                    Auth::Own(scheme) => Some(scheme.clone()),
+                    Auth::None | Auth::Shared(..) => None,
+                };
+                by_account.insert(account.clone(), Known { slot, own, mark, bases: Vec::new() });
             }
             if let Some(known) = by_account.get_mut(&account) {
                 known.bases.push(Base { url: i.base_url().to_owned(), any_port: i.any_port });
-                let recorded = if i.rotates { None } else { known.mark.clone().or(Some(MISSING.into())) };
+                // That of a principal's own is known with the principal.
+                let any = i.rotates || known.own.is_some();
+                let recorded = if any { None } else { known.mark.clone().or(Some(MISSING.into())) };
                 i.home().mark.set(recorded);
             }
         }
-        Ok(ConfigCredentials { by_account })
+        Ok(ConfigCredentials { by_account, own: None })
+    }
+
+    /// The same, with where those of principals are kept.
+    #[must_use]
+    pub fn with_own(self, own: Arc<dyn OwnCredentials>) -> ConfigCredentials {
+        ConfigCredentials { own: Some(own), ..self }
     }
 
     /// The accounts whose credential is missing or unusable.
@@ -171,6 +199,7 @@ impl ConfigCredentials {
         let mut all: Vec<CredentialError> = self
             .by_account
             .iter()
+            .filter(|(_, known)| known.own.is_none())
             .filter_map(|((account, mode), known)| {
                 let what = known.slot.as_ref().err()?.clone();
                 Some(CredentialError { account: account.clone(), mode: mode.as_str().into(), what })
@@ -181,6 +210,7 @@ impl ConfigCredentials {
     }
 }
 
+#[async_trait]
 impl Credentials for ConfigCredentials {
     fn header(
         &self,
@@ -213,6 +243,25 @@ impl Credentials for ConfigCredentials {
         }
     }
 
+    async fn own(&self, whose: &Whose<'_>, mark: Option<&str>) -> Result<(HeaderName, HeaderValue), NoOwn> {
+        let Whose { account, mode, .. } = *whose;
+        let missing = |what: &str| NoOwn::Missing(format!("account {account:?}: {what}"));
+        let known = mode.parse().ok().and_then(|mode| self.by_account.get(&(account.to_owned(), mode)));
+        let scheme = known.and_then(|known| known.own.as_ref());
+        let scheme =
+            scheme.ok_or_else(|| missing("it is no longer one that each principal has of its own"))?;
+        let kept = self.own.as_ref().ok_or_else(|| missing("no credentials of principals are kept here"))?;
+        let found = kept.find(whose).await.map_err(|why| missing(&why))?;
+        let found =
+            found.ok_or_else(|| missing("the principal has not given its credential, or took it back"))?;
+        if mark.is_some_and(|then| then != found.mark) {
+            return Err(NoOwn::Changed(format!(
+                "the principal's credential of account {account:?} has been changed since it was recorded"
+            )));
+        }
+        scheme.header(&found.secret).map_err(|why| missing(&why))
+    }
+
     fn moved(&self, account: &str, mode: &str, base: &str) -> Option<String> {
         let known = self.by_account.get(&(account.to_owned(), mode.parse().ok()?))?;
         if known.bases.iter().any(|b| b.url == base) {
@@ -222,43 +271,12 @@ impl Credentials for ConfigCredentials {
     }
 }
 
-/// The mark of a credential: 16 bits of a digest. One in 65,536 other credentials has it too: enough to tell a change,
-/// and too little for whoever reads a ledger to find even a weak secret by trying.
-fn marked(header: &Option<(HeaderName, HeaderValue)>) -> String {
-    let Some((name, value)) = header else { return "none".into() };
-    let mut digest = Sha256::new();
-    digest.update(b"counterfoil credential\0");
-    digest.update(name.as_str());
-    digest.update(b"\0");
-    digest.update(value.as_bytes());
-    digest.finalize().iter().take(2).map(|byte| format!("{byte:02x}")).collect()
-}
-
 fn resolve(auth: &Auth, env: &impl Fn(&str) -> Option<String>) -> Slot {
-    let (name, value) = match auth {
-        Auth::None => return Ok(None),
-        Auth::Bearer(secret) => (header::AUTHORIZATION, format!("Bearer {}", read(secret, env)?)),
-        Auth::Basic { username, secret } => {
-            let secret = read(secret, env)?;
-            let pair = match username {
-                Some(user) => format!("{user}:{secret}"),
-                None => secret,
-            };
-            (
-                header::AUTHORIZATION,
-                format!("Basic {}", base64::engine::general_purpose::STANDARD.encode(pair)),
-            )
-        }
-        Auth::Header { name, secret } => {
-            let name =
-                HeaderName::try_from(name.as_str()).map_err(|_| "its header has no valid name".to_owned())?;
-            (name, read(secret, env)?)
-        }
-    };
-    let mut value =
-        HeaderValue::try_from(value).map_err(|_| "it has characters that no header can carry".to_owned())?;
-    value.set_sensitive(true);
-    Ok(Some((name, value)))
+    match auth {
+        Auth::None => Ok(None),
+        Auth::Own(_) => Err("each principal has its own, and this request names none".into()),
+        Auth::Shared(scheme, secret) => scheme.header(&read(secret, env)?).map(Some),
+    }
 }
 
 fn read(secret: &SecretRef, env: &impl Fn(&str) -> Option<String>) -> Result<String, String> {

@@ -9,6 +9,7 @@ use crate::error::BadArguments;
 use crate::judge::{Answer, Judged, Observation, judge};
 use crate::manifest::Mode;
 use crate::method::Method;
+use crate::own::{self, Header, NoOwn, Whose};
 use crate::receipt::Receipt;
 use crate::request::{HttpIntent, Listed, Listing, answered, get};
 use crate::wire::Wires;
@@ -30,6 +31,12 @@ enum On {
     Kept,
     /// One for this exchange alone: where a kept one that had just died would raise a doubt for nothing.
     Fresh,
+}
+
+/// A request on its way, with the header that authenticates it where that is a principal's own.
+struct Placed<'a> {
+    http: &'a HttpIntent,
+    own: Option<Header>,
 }
 
 /// Sends recorded requests for the ledger.
@@ -74,11 +81,27 @@ impl HttpExecutor {
         args: &str,
         timeout: Millis,
     ) -> Result<ReadOutcome, BadArguments> {
-        let http = method.read_request(args)?;
+        self.read_as(method, None, args, timeout).await
+    }
+
+    /// The same for this principal, with its own credential where each has one.
+    ///
+    /// # Errors
+    /// Arguments from which no request can be built.
+    pub async fn read_as(
+        &self,
+        method: &Method,
+        principal: Option<&str>,
+        args: &str,
+        timeout: Millis,
+    ) -> Result<ReadOutcome, BadArguments> {
+        let mut http = method.read_request(args)?;
+        http.principal = principal.filter(|_| method.home.own.is_some()).map(str::to_owned);
         let deadline = Instant::now() + timeout.duration();
-        let outcome = match http.to_http(None) {
-            Ok(request) => self.follow(request, &http, deadline).await,
-            Err(why) => Err(why),
+        let outcome = match (http.to_http(None), self.own(&http, false).await) {
+            (Ok(request), Ok(own)) => self.follow(request, &Placed { http: &http, own }, deadline).await,
+            (Err(why), _) => Err(why),
+            (_, Err(why)) => Err(why.to_string()),
         };
         Ok(match outcome {
             Ok(answer) => ReadOutcome::Answered(answer.receipt()),
@@ -95,7 +118,7 @@ impl HttpExecutor {
         let mut listed = Listed::default();
         let mut url = listing.first();
         for _ in 0..pages.max(1) {
-            let answer = self.page(&listing.http, &url, deadline).await?;
+            let answer = self.page(&Placed { http: &listing.http, own: None }, &url, deadline).await?;
             match listing.take(&answer, &mut listed)? {
                 Some(next) if next != url => url = next,
                 _ => break,
@@ -118,9 +141,18 @@ impl HttpExecutor {
         })
     }
 
+    /// The principal's own credential that it goes out with, if it is one of those.
+    async fn own(&self, http: &HttpIntent, recorded: bool) -> Result<Option<Header>, NoOwn> {
+        let Some(principal) = &http.principal else { return Ok(None) };
+        let origin = own::origin(http.base.as_deref().unwrap_or_default());
+        let whose = Whose { account: &http.account, mode: &http.mode, origin: &origin, principal };
+        let mark = http.credential.as_deref().filter(|_| recorded);
+        self.credentials.own(&whose, mark).await.map(Some)
+    }
+
     /// One page of a look-up.
-    async fn page(&self, http: &HttpIntent, url: &str, deadline: Instant) -> Result<Answer, String> {
-        answered(self.exchange(On::Fresh, get(url, &http.headers)?, http, deadline).await)
+    async fn page(&self, to: &Placed<'_>, url: &str, deadline: Instant) -> Result<Answer, String> {
+        answered(self.exchange(On::Fresh, get(url, &to.http.headers)?, to, deadline).await)
     }
 
     /// Puts the secret in and performs the exchange.
@@ -128,21 +160,18 @@ impl HttpExecutor {
         &self,
         on: On,
         request: Request<Bytes>,
-        http: &HttpIntent,
+        to: &Placed<'_>,
         deadline: Instant,
     ) -> Observation {
-        let request = match self.authenticated(request, http) {
+        let request = match self.authenticated(request, to) {
             Ok(request) => request,
             Err(why) => return Observation::NotSent(why),
         };
-        self.wires.exchange(request, on == On::Kept, http.cap, deadline).await
+        self.wires.exchange(request, on == On::Kept, to.http.cap, deadline).await
     }
 
-    fn authenticated(
-        &self,
-        mut request: Request<Bytes>,
-        http: &HttpIntent,
-    ) -> Result<Request<Bytes>, String> {
+    fn authenticated(&self, mut request: Request<Bytes>, to: &Placed<'_>) -> Result<Request<Bytes>, String> {
+        let http = to.http;
         // The intent was built from a checked base URL; this guards against one that was not.
         let host = request.uri().host().unwrap_or_default().trim_matches(['[', ']']);
         let loopback = host == "localhost"
@@ -154,9 +183,11 @@ impl HttpExecutor {
         if http.mode.parse::<Mode>().is_err() {
             return Err(format!("there is no mode {:?}", http.mode));
         }
-        if let Some((name, mut value)) =
-            self.credentials.header(&http.account, &http.mode).map_err(|e| e.to_string())?
-        {
+        let header = match &to.own {
+            Some(own) => Some(own.clone()),
+            None => self.credentials.header(&http.account, &http.mode).map_err(|e| e.to_string())?,
+        };
+        if let Some((name, mut value)) = header {
             value.set_sensitive(true);
             request.headers_mut().insert(name, value);
         }
@@ -167,13 +198,13 @@ impl HttpExecutor {
     async fn follow(
         &self,
         mut request: Request<Bytes>,
-        http: &HttpIntent,
+        to: &Placed<'_>,
         deadline: Instant,
     ) -> Result<Answer, String> {
         for _ in 0..=MAX_REDIRECTS {
             let (uri, verb) = (request.uri().clone(), request.method().clone());
             let headers = request.headers().clone();
-            let answer = answered(self.exchange(On::Kept, request, http, deadline).await)?;
+            let answer = answered(self.exchange(On::Kept, request, to, deadline).await)?;
             let safe = verb == http::Method::GET || verb == http::Method::HEAD;
             let location = answer
                 .header(header::LOCATION.as_str())
@@ -200,7 +231,7 @@ impl HttpExecutor {
     /// After a conflict that named an object: is it this effect's, and what is it now?
     async fn existing(
         &self,
-        http: &HttpIntent,
+        to: &Placed<'_>,
         key: &EffectKey,
         replay: bool,
         id: &str,
@@ -208,18 +239,18 @@ impl HttpExecutor {
         deadline: Instant,
     ) -> Sent {
         let unknown = |why: String| Sent::Unknown { why, retry_after: None, stored: false };
-        let Some(plan) = &http.conflict else {
+        let Some(plan) = &to.http.conflict else {
             return unknown("it exists already, and there is no way to fetch it".into());
         };
         if id == "." || id == ".." {
             return unknown("it exists already, but its id can't be part of a URL".into());
         }
         let url = format!("{}{}{}", plan.before.with(key), crate::encode::percent(id), plan.after);
-        let request = match get(&url, &http.headers) {
+        let request = match get(&url, &to.http.headers) {
             Ok(request) => request,
             Err(why) => return unknown(why),
         };
-        let answer = match answered(self.exchange(On::Fresh, request, http, deadline).await) {
+        let answer = match answered(self.exchange(On::Fresh, request, to, deadline).await) {
             Ok(answer) if answer.status == 200 => answer,
             Ok(answer) => {
                 return unknown(format!("it exists already, but fetching it was answered {}", answer.status));
@@ -249,23 +280,24 @@ impl Executor for HttpExecutor {
         // A key means nothing to another account: the replay would be a second effect.
         let http = match self.in_place(http, !replay) {
             Ok(http) => http,
-            Err(why) if replay => {
-                return Sent::Withheld {
-                    why: format!("not sent again: {why}; put it back and have it sent again, or look there"),
-                };
-            }
+            Err(why) if replay => return withheld(&why),
             Err(why) => return Sent::NotSent { why },
+        };
+        let to = match self.own(&http, true).await {
+            Ok(own) => Placed { http: &http, own },
+            Err(NoOwn::Changed(why)) if replay => return withheld(&why),
+            Err(why) => return Sent::NotSent { why: why.to_string() },
         };
         let request = match http.to_http(Some(key)) {
             Ok(request) => request,
             Err(why) => return Sent::NotSent { why },
         };
         let on = if intent.recovery.strategy.replays() { On::Kept } else { On::Fresh };
-        let seen = self.exchange(on, request, &http, deadline).await;
+        let seen = self.exchange(on, request, &to, deadline).await;
         let sent = match (judge(&http.policy, replay, &seen), seen) {
             (Judged::Sent(sent), _) => sent,
             (Judged::Existing { resource_id }, Observation::Answer(a)) => {
-                Box::pin(self.existing(&http, key, replay, &resource_id, a.receipt(), deadline)).await
+                Box::pin(self.existing(&to, key, replay, &resource_id, a.receipt(), deadline)).await
             }
             (Judged::Existing { .. }, _) => {
                 Sent::Unknown { why: "no answer".into(), retry_after: None, stored: false }
@@ -288,18 +320,28 @@ impl Executor for HttpExecutor {
             Ok(http) => http,
             Err(why) => return unknown(format!("not asked: {why}")),
         };
+        let to = match self.own(&http, true).await {
+            Ok(own) => Placed { http: &http, own },
+            Err(why) => return unknown(format!("not asked: {why}")),
+        };
         let Some(plan) = &http.lookup else { return unknown("this provider can't be asked".into()) };
-        let first = match self.page(&http, &plan.url.with(key), deadline).await {
+        let first = match self.page(&to, &plan.url.with(key), deadline).await {
             Ok(answer) => answer,
             Err(why) => return unknown(why),
         };
         match plan.onward(key, &first) {
-            Some(url) => match self.page(&http, &url, deadline).await {
+            Some(url) => match self.page(&to, &url, deadline).await {
                 Ok(second) => plan.evaluate(key, &second),
                 Err(why) => unknown(why),
             },
             None => plan.evaluate(key, &first),
         }
+    }
+}
+
+fn withheld(why: &str) -> Sent {
+    Sent::Withheld {
+        why: format!("not sent again: {why}; put it back and have it sent again, or look there"),
     }
 }
 

@@ -6,6 +6,8 @@
 mod build;
 mod parts;
 
+pub use parts::{is_header, sets_header};
+
 use crate::credentials::Auth;
 use crate::error::ConfigError;
 use crate::method::{Home, Method};
@@ -157,6 +159,11 @@ impl Integration {
     #[must_use]
     pub fn authenticates(&self) -> bool {
         self.auth != Auth::None
+    }
+    /// Whether each principal has a credential of its own for it.
+    #[must_use]
+    pub fn is_per_principal(&self) -> bool {
+        matches!(self.auth, Auth::Own(_))
     }
     pub(crate) fn home(&self) -> &Home {
         &self.home

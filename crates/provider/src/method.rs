@@ -1,8 +1,9 @@
 //! A method: one call of one HTTP API, checked.
 
 use crate::Mode;
+use crate::own::{self, OwnAccount, Scheme};
 use crate::policy::{KeyScope, Keys, Policy};
-use crate::raw::BodyKind;
+use crate::raw::{BodyKind, Style};
 use crate::recovery::{Limits, Origin};
 use crate::template::Template;
 use crate::text::wire_name;
@@ -26,6 +27,8 @@ pub(crate) enum Place {
     Query(String),
     Header(String),
     Body(Vec<String>),
+    /// The argument is the whole body.
+    Document,
 }
 
 /// What a method shares with its integration.
@@ -38,6 +41,8 @@ pub(crate) struct Home {
     pub headers: Vec<(String, String)>,
     /// The mark of the account's credential, once it has been read.
     pub mark: Arc<Mark>,
+    /// Each principal has its own credential: the provider's name for people, and how it is sent.
+    pub own: Option<(String, Scheme)>,
 }
 
 /// Which credential an account has: a few digits of its digest, enough to tell that it was changed, too few to
@@ -91,10 +96,15 @@ pub struct Method {
     pub(crate) wire: Option<String>,
     pub(crate) title: Option<String>,
     pub(crate) description: String,
+    pub(crate) details: Option<String>,
     pub(crate) effect: MethodEffect,
+    pub(crate) effect_origin: Origin,
+    /// The strategy that an import found in the API's description.
+    pub(crate) imported_recovery: Option<Strategy>,
     pub(crate) verb: http::Method,
     pub(crate) path: Template,
     pub(crate) places: Vec<(String, Place)>,
+    pub(crate) styles: Vec<(String, Style)>,
     pub(crate) body: BodyKind,
     /// `None`: by the body's kind.
     pub(crate) content_type: Option<String>,
@@ -142,6 +152,16 @@ impl Method {
     #[must_use]
     pub fn description(&self) -> &str {
         &self.description
+    }
+    /// All that is said of it, for people, where that is more than its description.
+    #[must_use]
+    pub fn details(&self) -> Option<&str> {
+        self.details.as_deref()
+    }
+    /// Where its effect comes from.
+    #[must_use]
+    pub fn effect_origin(&self) -> Origin {
+        self.effect_origin
     }
     /// Whether it changes anything.
     #[must_use]
@@ -199,6 +219,19 @@ impl Method {
     #[must_use]
     pub fn account(&self) -> &str {
         &self.home.account
+    }
+
+    /// Where the caller's own credential goes, if each principal has its own.
+    #[must_use]
+    pub fn own_account(&self) -> Option<OwnAccount> {
+        let (provider, scheme) = self.home.own.as_ref()?;
+        Some(OwnAccount {
+            provider: provider.clone(),
+            account: self.home.account.clone(),
+            mode: self.home.mode,
+            origin: own::origin(&self.home.base),
+            scheme: scheme.clone(),
+        })
     }
 
     /// The look-up needs something in the provider's objects that no part of the request puts there.

@@ -9,7 +9,7 @@ use std::fmt;
 use std::marker::PhantomData;
 
 /// The largest manifest that is read, in bytes.
-const MAX_BYTES: usize = 4 << 20;
+const MAX_BYTES: usize = 32 << 20;
 
 /// Reads `text` as TOML.
 pub(crate) fn toml<T: DeserializeOwned>(file: &str, text: &str) -> Result<T, ConfigError> {
@@ -32,7 +32,7 @@ pub(crate) fn json<T: DeserializeOwned>(file: &str, text: &str) -> Result<T, Con
 
 fn bounded(file: &str, text: &str) -> Result<(), ConfigError> {
     if text.len() > MAX_BYTES {
-        return Err(ConfigError::new(file, "larger than 4 MiB; divide it into several integrations"));
+        return Err(ConfigError::new(file, "larger than 32 MiB; divide it into several integrations"));
     }
     Ok(())
 }
@@ -202,8 +202,9 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Table<T> {
             }
             fn visit_map<A: MapAccess<'de>>(self, mut a: A) -> Result<Table<T>, A::Error> {
                 let mut all: Vec<(String, T)> = Vec::new();
+                let mut seen = std::collections::HashSet::new();
                 while let Some(name) = a.next_key::<String>()? {
-                    if all.iter().any(|(n, _)| *n == name) {
+                    if !seen.insert(name.clone()) {
                         return Err(de::Error::custom(format!("`{name}` is given twice")));
                     }
                     let value = a.next_value()?;

@@ -23,6 +23,9 @@ pub(crate) struct RawManifest {
     pub execution_policy: RawExecution,
     #[serde(default)]
     pub methods: Table<RawMethod>,
+    /// What an import has to know at the next.
+    #[serde(rename = "imported")]
+    pub _imported: Option<serde::de::IgnoredAny>,
 }
 
 impl From<Text> for String {
@@ -47,8 +50,16 @@ pub(crate) struct RawAuth {
     pub secret: Option<ByMode<Text>>,
     pub username: Option<String>,
     pub header: Option<String>,
+    pub per: Option<RawPer>,
     #[serde(default)]
     pub rotates: bool,
+}
+
+/// Whose credential it is, if not the operator's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum RawPer {
+    Principal,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -87,7 +98,31 @@ pub(crate) enum RawEffect {
 pub(crate) enum BodyKind {
     Json,
     Form,
+    /// One argument, as it is.
+    Text,
     None,
+}
+
+/// How a list or an object is written in a place for one text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Style {
+    /// `a,b`; an object is `name,value,name,value`.
+    Comma,
+    /// The same with blanks.
+    Space,
+    /// The same with `|`.
+    Pipe,
+    /// An object as `name=value,name=value`.
+    Pairs,
+    /// In a query: each member of an object is a parameter of its own.
+    Members,
+    /// In a query or form: a list repeats the name.
+    Repeat,
+    /// In a query or form: a list counts, `name[0]`.
+    Index,
+    /// As JSON.
+    Json,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -104,10 +139,14 @@ pub(crate) struct RawMethod {
     pub name: Option<String>,
     pub title: Option<String>,
     pub description: Option<String>,
+    pub details: Option<String>,
+    pub imported: Option<RawImported>,
     pub effect: Option<RawEffect>,
     pub body: Option<BodyKind>,
     #[serde(default)]
     pub params: Table<String>,
+    #[serde(default)]
+    pub styles: Table<Style>,
     #[serde(default)]
     pub headers: Table<String>,
     pub recovery: Option<Strategy>,
@@ -124,6 +163,20 @@ pub(crate) struct RawMethod {
     pub content_type: Option<String>,
     pub input: Option<Schema>,
     pub output: Option<Schema>,
+}
+
+/// What an import derived from a description, and what it has to know at the next.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RawImported {
+    pub effect: Option<RawEffect>,
+    pub recovery: Option<Strategy>,
+    #[serde(rename = "operation")]
+    pub _operation: Option<String>,
+    #[serde(rename = "http")]
+    pub _http: Option<String>,
+    #[serde(rename = "digests", default)]
+    pub _digests: Table<String>,
 }
 
 #[derive(Debug, Deserialize)]

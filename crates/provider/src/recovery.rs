@@ -15,6 +15,8 @@ pub enum Origin {
     Default,
     /// The provider's preset.
     Preset,
+    /// The API's description, from which the manifest was imported.
+    Description,
     /// The integration's manifest.
     Manifest,
     /// `counterfoil.toml`.
@@ -28,6 +30,7 @@ impl Origin {
         match self {
             Origin::Default => "default",
             Origin::Preset => "preset",
+            Origin::Description => "description",
             Origin::Manifest => "manifest",
             Origin::Tools => "tools",
         }
@@ -166,14 +169,18 @@ impl Method {
             return (s, Origin::Manifest);
         }
         // What the manifest equips a method with says enough; the strongest promise first.
+        let imported = |strategy: Strategy, otherwise: Origin| match (self.imported_recovery, otherwise) {
+            (Some(derived), Origin::Manifest) if derived == strategy => (strategy, Origin::Description),
+            _ => (strategy, otherwise),
+        };
         if let Some((_, from)) = &self.keys {
-            return (Strategy::Key, *from);
+            return imported(Strategy::Key, *from);
         }
         if self.unique.is_some() {
             return (Strategy::Unique, Origin::Manifest);
         }
         if self.natural.is_some() {
-            return (Strategy::Natural, Origin::Manifest);
+            return imported(Strategy::Natural, Origin::Manifest);
         }
         if self.lookup.is_some() {
             return (Strategy::Lookup, Origin::Manifest);

@@ -10,7 +10,7 @@ use crate::judge::{Answer, Observation};
 use crate::lookup::{ConflictPlan, LookupPlan};
 use crate::method::{Marker, Method, MethodEffect, Place};
 use crate::policy::{self, Carrier, KeyScope, Policy};
-use crate::raw::BodyKind;
+use crate::raw::{BodyKind, Style};
 use crate::template::{Piece, Spliced, Template};
 use http::{HeaderName, HeaderValue};
 use ledger::{EffectKey, Intent, Recovery, Strategy};
@@ -42,6 +42,9 @@ pub struct HttpIntent {
     /// The mark of the credential that the account had, where it must not be another.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) credential: Option<String>,
+    /// Whose own credential it goes out with, where each principal has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) principal: Option<String>,
     /// Within what the key names one request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) scope: Option<KeyScope>,
@@ -56,6 +59,18 @@ pub struct HttpIntent {
     pub(crate) lookup: Option<LookupPlan>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) conflict: Option<ConflictPlan>,
+}
+
+/// The same request, to go out with a principal's own credential, which has this mark.
+///
+/// # Errors
+/// It is no request of an HTTP method.
+pub fn owned(intent: Intent, principal: &str, mark: &str) -> Result<Intent, String> {
+    let mut http = HttpIntent::decode(&intent.body)?;
+    http.principal = Some(principal.to_owned());
+    http.credential = Some(mark.to_owned());
+    let body = serde_json::to_vec(&http).map_err(|e| e.to_string())?;
+    Ok(Intent { body, ..intent })
 }
 
 type Args = Vec<(String, Box<RawValue>)>;
@@ -112,6 +127,7 @@ impl Method {
             .map(|(n, v)| (n.clone(), Spliced::text(v)))
             .collect();
         let mut fields: Vec<(String, Node)> = Vec::new();
+        let mut document = None;
         for (name, raw) in args {
             match self.place(name)? {
                 Place::Path => {}
@@ -120,9 +136,24 @@ impl Method {
                         "the query parameter `{to}` is filled by the gateway; leave `{name}` out"
                     )));
                 }
-                Place::Query(to) => query.value(&to, raw, 0)?,
+                Place::Query(to) => {
+                    let style = self.style(name);
+                    if style == Some(Style::Members)
+                        && let Level::Object(members) = encode::level(raw, name)?
+                        && let Some((member, _)) = members.iter().find(|(member, _)| self.fills_query(member))
+                    {
+                        return Err(BadArguments::new(format!(
+                            "the query parameter `{member}` is filled by the gateway; leave it out of `{name}`"
+                        )));
+                    }
+                    query.styled(&to, raw, style)?;
+                }
                 Place::Header(to) => {
-                    if let Some(text) = encode::scalar(raw, name, "header")? {
+                    let text = match self.style(name) {
+                        Some(style) => encode::joined(raw, name, style, str::to_owned)?,
+                        None => encode::scalar(raw, name, "header")?,
+                    };
+                    if let Some(text) = text {
                         HeaderValue::from_str(&text).ok().filter(|_| text.is_ascii()).ok_or_else(|| {
                             BadArguments::new(format!(
                                 "argument `{name}` goes into a header and may hold visible ASCII only"
@@ -131,7 +162,14 @@ impl Method {
                         headers.push((to, Spliced::text(text)));
                     }
                 }
-                Place::Body(path) => encode::insert(&mut fields, &path, Node::Raw(raw.clone()))?,
+                Place::Body(path) => {
+                    let node = match self.style(name) {
+                        Some(style) => Node::Styled(raw.clone(), style),
+                        None => Node::Raw(raw.clone()),
+                    };
+                    encode::insert(&mut fields, &path, node)?;
+                }
+                Place::Document => document = Some(&**raw),
             }
         }
         if let Some((keys, _)) = &self.keys {
@@ -155,6 +193,11 @@ impl Method {
         if let Some(unique) = &self.unique {
             encode::insert(&mut fields, &unique.field, Node::Key)?;
         }
+        if let (true, Some((beside, _))) = (self.is_document(), fields.first()) {
+            return Err(BadArguments::new(format!(
+                "there is no argument `{beside}`: the body is one argument by itself"
+            )));
+        }
         if !query.is_empty() {
             url.push_str("?");
             url.push(&query.out);
@@ -165,13 +208,19 @@ impl Method {
             method: self.verb.to_string(),
             url,
             headers,
-            body: self.body_of(&fields)?,
+            body: if self.is_document() { self.document_of(document)? } else { self.body_of(&fields)? },
             account: self.home.account.clone(),
             mode: self.home.mode.as_str().into(),
             base: Some(self.home.base.clone()),
             credential: self.home.mark.get(),
+            principal: None,
             scope: self.key_scope(),
-            content_type: self.content_type.clone(),
+            // What such a body is can't be told by its first character.
+            content_type: match (&self.content_type, self.is_document(), self.body) {
+                (None, true, BodyKind::Text) => Some("text/plain; charset=utf-8".into()),
+                (None, true, _) => Some("application/json".into()),
+                (own, ..) => own.clone(),
+            },
             cap: self.max_response,
             policy: self.policy.clone(),
             lookup: None,
@@ -187,7 +236,7 @@ impl Method {
 
     fn body_of(&self, fields: &[(String, Node)]) -> Result<Option<Spliced>, BadArguments> {
         Ok(match self.body {
-            BodyKind::None => None,
+            BodyKind::None | BodyKind::Text => None,
             BodyKind::Json => {
                 let mut out = Spliced::default();
                 encode::write_json(fields, &mut out);
@@ -198,6 +247,23 @@ impl Method {
                 pairs.fields("", fields)?;
                 Some(pairs.out)
             }
+        })
+    }
+
+    fn style(&self, name: &str) -> Option<Style> {
+        self.styles.iter().find(|(n, _)| n == name).map(|(_, s)| *s)
+    }
+
+    /// Whether one argument is the whole body.
+    fn is_document(&self) -> bool {
+        self.places.iter().any(|(_, p)| *p == Place::Document)
+    }
+
+    fn document_of(&self, document: Option<&RawValue>) -> Result<Option<Spliced>, BadArguments> {
+        let Some(raw) = document else { return Ok(None) };
+        Ok(match self.body {
+            BodyKind::Text => encode::scalar(raw, "body", "body")?.map(Spliced::text),
+            _ => Some(Spliced::text(raw.get())),
         })
     }
 
@@ -235,6 +301,14 @@ impl Method {
                 Piece::Key => out.push_key(),
                 Piece::Arg(path) => {
                     let name = path.join(".");
+                    let own = match path.as_slice() {
+                        [name] => args.iter().find(|(n, _)| n == name).zip(self.style(name)),
+                        _ => None,
+                    };
+                    if let Some(((_, raw), style)) = own {
+                        out.push_str(&segment(raw, &name, style)?);
+                        continue;
+                    }
                     let text = argument(args, path)?.filter(|t| !t.is_empty()).ok_or_else(|| {
                         BadArguments::new(format!("argument `{name}` is part of the URL and must be given"))
                     })?;
@@ -304,6 +378,19 @@ impl Method {
         };
         Ok(Some(ConflictPlan { before, after, prove }))
     }
+}
+
+/// A list or an object as a part of a path.
+fn segment(raw: &RawValue, name: &str, style: Style) -> Result<String, BadArguments> {
+    let missing = || BadArguments::new(format!("argument `{name}` is part of the URL and must be given"));
+    let bare =
+        encode::joined(raw, name, style, str::to_owned)?.filter(|t| !t.is_empty()).ok_or_else(missing)?;
+    if bare.chars().any(|c| c.is_control() || c == '/' || c == '\\') {
+        return Err(BadArguments::new(format!(
+            "argument `{name}` is part of the URL and may have no slash and no control character"
+        )));
+    }
+    encode::joined(raw, name, style, percent)?.ok_or_else(missing)
 }
 
 fn pointer(path: &[String]) -> String {

@@ -103,6 +103,7 @@ async fn ends(after: impl Fn(&str) -> (Integration, &'static str)) -> (String, u
         named: None,
         answers: Vec::new(),
         lease_of_caller: Millis(0),
+        hears_progress: false,
     };
     let policy = OperationPolicy::default();
     let creation = Creation { policy, intent: Some(intent), arguments: None, asks: Vec::new() };

@@ -9,16 +9,20 @@ use crate::error::{Error, OpenError, Reject, SealError};
 use crate::master::{self, MasterKey, MasterPlace};
 use crate::ring::{Change, LONGEST_LIFETIME, POLL, Ring, STALE};
 use crate::shelf::{Kept, NAME, Shelf};
+use crate::vault::Vault;
 use crate::wrap::{self, Wrapped};
 use ledger::Millis;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 use tokio::time::Instant;
+use zeroize::Zeroizing;
 
 /// The pause between two readings that unknown keys ask for.
 const PAUSE: Duration = Duration::from_secs(1);
 /// How often a change is tried again after another process's.
 pub(crate) const TRIES: usize = 16;
+/// An older program wrote the ring anew while this one runs.
+const NO_VAULT: &str = "the key ring has no vault; restart a replica of this version, which makes one";
 
 /// What the configuration says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,6 +56,7 @@ struct Inner {
 struct Copy {
     version: u64,
     ring: Ring,
+    vault: Option<Vault>,
     /// When the reading began.
     read: Instant,
 }
@@ -135,12 +140,17 @@ impl Keeper {
                 wrapped.ring = next;
                 changed = true;
             }
+            if wrapped.vault.is_none() {
+                wrapped.renew_vault()?;
+                changed = true;
+            }
             if changed {
                 let _ = shelf.keep(NAME, kept.version, wrapped.close()?).await.map_err(Error::Store)?;
                 // Read again, whoever changed it.
                 continue;
             }
-            let copy = RwLock::new(Arc::new(Copy { version: kept.version, ring: wrapped.ring, read }));
+            let Wrapped { ring, vault, .. } = wrapped;
+            let copy = RwLock::new(Arc::new(Copy { version: kept.version, ring, vault, read }));
             let reading = tokio::sync::Mutex::default();
             let trouble = RwLock::default();
             return Ok(Keeper {
@@ -202,6 +212,34 @@ impl Keeper {
         }
     }
 
+    /// Encrypts a secret that the ledger is to keep, for exactly this: `about` has to be said again to open it.
+    ///
+    /// # Errors
+    /// [`SealError`]: nothing was made.
+    pub async fn put_away(&self, secret: &[u8], about: &[&[u8]]) -> Result<String, SealError> {
+        let copy = self.fresh().await.map_err(|e| SealError::Unavailable(e.to_string()))?;
+        let vault = copy.vault.as_ref().ok_or_else(|| SealError::Unavailable(NO_VAULT.into()))?;
+        vault.close(secret, about)
+    }
+
+    /// Opens what any replica put away for exactly this.
+    ///
+    /// # Errors
+    /// [`OpenError`]: it was put away for something else or under keys that are gone, or the ledger can't be asked now.
+    pub async fn take_out(&self, text: &str, about: &[&[u8]]) -> Result<Zeroizing<Vec<u8>>, OpenError> {
+        let asked = Instant::now();
+        let unavailable = |e: Error| OpenError::Unavailable(e.to_string());
+        let open = |copy: &Copy| match &copy.vault {
+            Some(vault) => vault.open(text, about),
+            None => Err(Reject::UnknownKey),
+        };
+        let copy = self.fresh().await.map_err(unavailable)?;
+        match open(&copy) {
+            Err(Reject::UnknownKey) => Ok(open(&*self.read_since(asked).await.map_err(unavailable)?)?),
+            done => Ok(done?),
+        }
+    }
+
     fn copy(&self) -> Arc<Copy> {
         self.inner.copy.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -238,16 +276,16 @@ impl Keeper {
         let read = Instant::now();
         let kept = shelf.kept(NAME).await.map_err(Error::Store)?.ok_or(Error::Absent)?;
         let old = self.copy();
-        let ring = if kept.version == old.version {
-            old.ring.clone()
+        let (ring, vault) = if kept.version == old.version {
+            (old.ring.clone(), old.vault.clone())
         } else {
             let wrapped = Wrapped::open(&kept.data, master, &place.shown())?;
             if wrapped.audience != settings.audience {
                 return Err(Error::Audience { ring: wrapped.audience, ours: settings.audience.clone() });
             }
-            wrapped.ring
+            (wrapped.ring, wrapped.vault)
         };
-        let copy = Arc::new(Copy { version: kept.version, ring, read });
+        let copy = Arc::new(Copy { version: kept.version, ring, vault, read });
         *self.inner.copy.write().unwrap_or_else(PoisonError::into_inner) = copy.clone();
         Ok(copy)
     }

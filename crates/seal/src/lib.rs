@@ -7,6 +7,8 @@
 //! because it could not be opened. It turns in stages, so that no token in flight is refused. Time comes in from the
 //! ledger's clock.
 //!
+//! Beside the tokens, a vault: secrets that the ledger keeps for long, under keys that lie with the ring.
+//!
 //! Tokens are PASETO v4.local (XChaCha20, BLAKE2b), with the key's name in the footer and the context as the implicit
 //! assertion.
 
@@ -19,6 +21,7 @@ mod master;
 mod ring;
 mod shelf;
 mod token;
+mod vault;
 mod wrap;
 
 pub use context::Context;
@@ -30,4 +33,5 @@ pub use master::{FILE, MasterError, MasterId, MasterKey, MasterPlace};
 pub use ring::{Change, LONGEST_LIFETIME, MAX_KEYS, POLL, Refusal, Ring, SPREAD, STALE, Stage, Turning};
 pub use shelf::{Kept, NAME, OnLedger, Shelf};
 pub use token::{MAX_PAYLOAD, MAX_TOKEN};
+pub use vault::{MAX_SECRET, MAX_VAULT_KEYS};
 pub use wrap::{MAX_MASTERS, Wrapped};

@@ -91,7 +91,10 @@ pub async fn alter(
         }
         let change = match operation {
             Operation::Rotate => Some(Change::Rotate(key.clone())),
-            Operation::Replace => Some(Change::Replace(key.clone())),
+            Operation::Replace => {
+                wrapped.renew_vault()?;
+                Some(Change::Replace(key.clone()))
+            }
             Operation::Allow(other) => {
                 wrapped.allow(other)?;
                 None

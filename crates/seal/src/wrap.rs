@@ -9,6 +9,7 @@ use crate::key::Key;
 use crate::master::{MasterId, MasterKey};
 use crate::ring::{Held, MAX_KEYS, Ring};
 use crate::token;
+use crate::vault::{MAX_VAULT_KEYS, Vault};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ledger::{Millis, Time};
@@ -43,6 +44,9 @@ struct Slot {
 struct RingText {
     longest: Millis,
     keys: Vec<KeyText>,
+    /// Keys of the vault, oldest first. A ring of an older program has none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    vault: Vec<Zeroizing<String>>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -61,6 +65,8 @@ pub struct Wrapped {
     pub audience: String,
     /// The ring.
     pub ring: Ring,
+    /// `None` where an older program wrote it.
+    pub(crate) vault: Option<Vault>,
     inner: Key,
     slots: Vec<(MasterId, String)>,
 }
@@ -151,8 +157,9 @@ impl Wrapped {
     /// The system gives no random numbers.
     pub fn new(audience: &str, master: &MasterKey, now: Time, longest: Millis) -> Result<Wrapped, Error> {
         let ring = Ring::new(Key::new()?, now, longest)?;
-        let mut wrapped =
-            Wrapped { audience: audience.to_owned(), ring, inner: Key::new()?, slots: Vec::new() };
+        let vault = Some(Vault::new()?);
+        let (audience, inner) = (audience.to_owned(), Key::new()?);
+        let mut wrapped = Wrapped { audience, ring, vault, inner, slots: Vec::new() };
         wrapped.allow(master)?;
         Ok(wrapped)
     }
@@ -189,7 +196,12 @@ impl Wrapped {
         let held: Option<Vec<Held>> = held.collect();
         let held = held.filter(|h| (1..=MAX_KEYS).contains(&h.len()));
         let held = held.ok_or(Error::Damaged("its keys can't be read"))?;
-        Ok(Wrapped { audience: envelope.audience, ring: Ring::of(held, text.longest)?, inner, slots })
+        let vault: Option<Vec<Key>> = text.vault.iter().map(|secret| key(secret.as_bytes())).collect();
+        let vault = vault.filter(|v| v.len() <= MAX_VAULT_KEYS);
+        let vault = vault.ok_or(Error::Damaged("the keys of its vault can't be read"))?;
+        let vault = Some(Vault { keys: vault }).filter(|v| !v.keys.is_empty());
+        let (audience, ring) = (envelope.audience, Ring::of(held, text.longest)?);
+        Ok(Wrapped { audience, ring, vault, inner, slots })
     }
 
     /// As it is kept.
@@ -203,7 +215,8 @@ impl Wrapped {
             seals_from: h.seals_from,
             opens_until: h.opens_until,
         });
-        let text = RingText { longest: self.ring.longest, keys: keys.collect() };
+        let vault = self.vault.iter().flat_map(|v| &v.keys).map(text_of);
+        let text = RingText { longest: self.ring.longest, keys: keys.collect(), vault: vault.collect() };
         let unwritten = |_| Error::Damaged("it can't be written");
         let text = Zeroizing::new(serde_json::to_string(&text).map_err(unwritten)?);
         let envelope = Envelope {
@@ -243,8 +256,8 @@ impl Wrapped {
         Ok(())
     }
 
-    /// Keeps `mine` and takes the master key `id` away. The ring gets another key of its own: who had kept the old one by
-    /// that master key opens nothing that is written from now on.
+    /// Keeps `mine` and takes the master key `id` away. The ring gets another key of its own, and the vault a new one: who
+    /// had kept the old ones by that master key opens nothing that is written from now on.
     ///
     /// # Errors
     /// [`Error::Refused`]: it is this process's, or opens nothing.
@@ -258,7 +271,20 @@ impl Wrapped {
             return Err(Error::Refused(format!("no master key {id} opens the key ring")));
         }
         self.inner = Key::new()?;
+        self.renew_vault()?;
         self.slots.clear();
         self.allow(mine)
+    }
+
+    /// Puts secrets away under a new key from now on; what was put away still opens.
+    ///
+    /// # Errors
+    /// The system gives no random numbers.
+    pub(crate) fn renew_vault(&mut self) -> Result<(), Error> {
+        match &mut self.vault {
+            Some(vault) => vault.renew()?,
+            None => self.vault = Some(Vault::new()?),
+        }
+        Ok(())
     }
 }

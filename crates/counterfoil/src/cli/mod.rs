@@ -6,6 +6,7 @@
 
 mod api_keys;
 mod arguments;
+mod auth;
 mod backup;
 mod call;
 mod caller;
@@ -20,6 +21,7 @@ mod doctor_tools;
 mod exec;
 mod fail;
 mod http;
+mod import;
 mod info;
 mod init;
 mod keys;
@@ -68,6 +70,9 @@ enum Command {
     Sandbox(sandbox::Args),
     /// Write a commented configuration and folders
     Init(init::Args),
+    /// Write integrations from descriptions of APIs
+    #[command(subcommand)]
+    Import(import::Command),
     /// Play the lost-reply story, and count
     Demo(demo::Args),
     /// Run one operation, through the ledger
@@ -86,6 +91,9 @@ enum Command {
     /// Make, list and revoke API keys
     #[command(subcommand)]
     ApiKeys(api_keys::Command),
+    /// See and forget credentials that principals gave of their own
+    #[command(subcommand)]
+    Auth(auth::Command),
     /// See and turn the key ring that seals what clients carry
     #[command(subcommand)]
     Keys(keys::Command),
@@ -139,6 +147,7 @@ async fn run(command: Command, out: &Out) -> Done {
         Command::Serve(args) => serve::run(args, out).await,
         Command::Sandbox(args) => sandbox::run(args, out).await,
         Command::Init(args) => init::run(&args, out),
+        Command::Import(command) => import::run(command, out),
         Command::Demo(args) => demo::run(&args, out).await,
         Command::Exec(args) => exec::run(args, out).await,
         Command::Call(args) => call::run(args, out).await,
@@ -147,6 +156,7 @@ async fn run(command: Command, out: &Out) -> Done {
         Command::Ops(command) => ops::run(command, out).await,
         Command::Backup(args) => backup::run(args, out).await,
         Command::ApiKeys(command) => api_keys::run(command, out).await,
+        Command::Auth(command) => auth::run(command, out).await,
         Command::Keys(command) => keys::run(command, out).await,
         Command::Doctor(args) => doctor::run(args, out).await,
         Command::Completions(args) => completions::run(&args),

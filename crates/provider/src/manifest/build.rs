@@ -1,12 +1,13 @@
 //! Checks a manifest as written and builds the types from it.
 
 use super::parts::{
-    DEFAULT_MORE, Wrong, auth, base_url, check_input, default_input, headers, hide, lookup, places, unique,
-    verb_and_path, wrong,
+    DEFAULT_MORE, Wrong, auth, base_url, check_input, default_input, headers, hide, lookup, places, styles,
+    unique, verb_and_path, wrong,
 };
 use super::{Integration, Mode};
+use crate::credentials::Auth;
 use crate::error::ConfigError;
-use crate::method::{Home, Lookup, Marker, Method, MethodEffect};
+use crate::method::{Home, Lookup, Marker, Method, MethodEffect, Place};
 use crate::parse;
 use crate::policy::{Carrier, KeyMode, KeyScope, Keys, Policy, RawIdempotency, split};
 use crate::preset::Preset;
@@ -59,7 +60,11 @@ pub(super) fn integration(
     let auth = auth(raw.auth, mode).map_err(|e| top("auth", e))?;
     let headers = headers(&raw.headers).map_err(|e| top("headers", e))?;
     let account = raw.account.unwrap_or_else(|| raw.name.clone());
-    let home = Arc::new(Home { account, mode, base, headers, mark: Arc::default() });
+    let own = match &auth {
+        Auth::Own(scheme) => Some((raw.title.clone().unwrap_or_else(|| raw.name.clone()), scheme.clone())),
+        Auth::None | Auth::Shared(..) => None,
+    };
+    let home = Arc::new(Home { account, mode, base, headers, mark: Arc::default(), own });
 
     let idem = raw.execution_policy.idempotency;
     // A manifest that says how or how long is where the window comes from.
@@ -212,6 +217,11 @@ impl Shared {
             None if verb == http::Method::GET || verb == http::Method::HEAD => MethodEffect::Read,
             None => MethodEffect::Mutating,
         };
+        let effect_origin = match (&raw.imported, raw.effect) {
+            (_, None) => Origin::Default,
+            (Some(imported), said) if imported.effect == said => Origin::Description,
+            _ => Origin::Manifest,
+        };
         let read = effect == MethodEffect::Read;
         let bodiless = [http::Method::GET, http::Method::HEAD, http::Method::DELETE].contains(&verb);
         let body = raw.body.unwrap_or(if bodiless { BodyKind::None } else { BodyKind::Json });
@@ -256,6 +266,21 @@ impl Shared {
             }
         }
         let places = places(&raw.params, &path, body, keys)?;
+        let styles = styles(raw.styles, &places, &path, &verb, body)?;
+        let whole = places.iter().find(|(_, p)| *p == Place::Document);
+        if let Some((name, _)) = whole {
+            if places.iter().any(|(_, p)| matches!(p, Place::Body(_))) {
+                return wrong(
+                    "params",
+                    format!("`{name}` is the whole body, so nothing else can go into it"),
+                );
+            }
+        } else if body == BodyKind::Text {
+            return wrong(
+                "body",
+                "body = \"text\" needs an argument that is the body: params = { … = \"document\" }",
+            );
+        }
         let mut input = match raw.input {
             Some(schema) => schema.0,
             None => default_input(&path, &places),
@@ -319,6 +344,15 @@ impl Shared {
                     format!("the field `{}` is to be filled, but the request has no body", path.join(".")),
                 );
             }
+            if let Some((whole, _)) = whole {
+                return wrong(
+                    field,
+                    format!(
+                        "the field `{}` is to be filled, but the argument `{whole}` is the whole body",
+                        path.join(".")
+                    ),
+                );
+            }
             if path.len() == 1 && input.pointer(&format!("/properties/{}", path[0])).is_some() {
                 return wrong(
                     "input",
@@ -352,12 +386,16 @@ impl Shared {
             description: raw
                 .description
                 .unwrap_or_else(|| format!("{verb} {}", raw.http.split_once(' ').map_or("", |p| p.1.trim()))),
+            details: raw.details,
             effect,
+            effect_origin,
+            imported_recovery: raw.imported.and_then(|i| i.recovery),
             keys: keys.map(|k| (k.clone(), key_origin)),
             key_cover: all_keys.as_ref().map(|k| (k.methods.clone(), k.endpoints.clone())),
             verb,
             path,
             places,
+            styles,
             body,
             content_type: raw.content_type,
             headers: own_headers,

@@ -3,9 +3,10 @@
 use super::Mode;
 use crate::credentials::{Auth, SecretRef};
 use crate::method::{Lookup, Place, Unique};
+use crate::own::Scheme;
 use crate::parse::{self, Table};
 use crate::policy::{Carrier, Keys, Policy, Sign};
-use crate::raw::{BodyKind, RawAuth, RawAuthKind, RawLookup, RawUnique};
+use crate::raw::{BodyKind, RawAuth, RawAuthKind, RawLookup, RawPer, RawUnique, Style};
 use crate::template::{Piece, Template};
 use crate::text::{check_pointer, field_path, nearest};
 use http::{HeaderName, HeaderValue};
@@ -69,13 +70,38 @@ pub(super) fn base_url(text: &str) -> Result<String, String> {
 
 pub(super) fn auth(raw: Option<RawAuth>, mode: Mode) -> Result<Auth, String> {
     let Some(raw) = raw else { return Ok(Auth::None) };
-    if raw.kind == RawAuthKind::None {
-        return match (&raw.secret, &raw.username, &raw.header) {
-            (None, None, None) => Ok(Auth::None),
-            _ => Err("auth kind = \"none\" takes nothing else".into()),
+    let scheme = match (raw.kind, raw.header) {
+        (RawAuthKind::None, header) => {
+            return match (&raw.secret, &raw.username, header, raw.per) {
+                (None, None, None, None) => Ok(Auth::None),
+                _ => Err("auth kind = \"none\" takes nothing else".into()),
+            };
+        }
+        (kind, _) if raw.username.is_some() && kind != RawAuthKind::Basic => {
+            return Err("`username` belongs to auth kind = \"basic\"".into());
+        }
+        (RawAuthKind::Header, Some(name)) => Scheme::Header(
+            HeaderName::try_from(name.as_str()).map_err(|_| format!("{name:?} is not a header's name"))?,
+        ),
+        (RawAuthKind::Header, None) => {
+            return Err("auth kind = \"header\" needs `header = \"X-Api-Key\"`".into());
+        }
+        (_, Some(_)) => return Err("`header` belongs to auth kind = \"header\"".into()),
+        (RawAuthKind::Basic, None) => Scheme::Basic { username: raw.username },
+        (RawAuthKind::Bearer, None) => Scheme::Bearer,
+    };
+    if raw.per == Some(RawPer::Principal) {
+        return match (raw.secret, raw.rotates) {
+            (None, false) => Ok(Auth::Own(scheme)),
+            (Some(_), _) => Err("each principal gives its own secret: leave `secret` out, or `per`".into()),
+            (None, true) => Err(
+                "`rotates` says that every secret is of the same account, and nobody can say that of principals'; leave it out".into(),
+            ),
         };
     }
-    let by = raw.secret.ok_or("auth needs `secret = \"${env:NAME}\"` or `\"${file:PATH}\"`")?;
+    let by = raw.secret.ok_or(
+        "auth needs `secret = \"${env:NAME}\"` or `\"${file:PATH}\"`, or `per = \"principal\"` where each caller has its own",
+    )?;
     // Both are checked, so that a typing mistake is not found on the day of going live.
     for text in [&by.sandbox, &by.production].into_iter().flatten() {
         SecretRef::parse(&text.0)?;
@@ -85,19 +111,7 @@ pub(super) fn auth(raw: Option<RawAuth>, mode: Mode) -> Result<Auth, String> {
         Mode::Production => by.production,
     };
     let secret = SecretRef::parse(&text.ok_or_else(|| format!("auth has no `secret` for {mode}"))?.0)?;
-    if raw.username.is_some() && raw.kind != RawAuthKind::Basic {
-        return Err("`username` belongs to auth kind = \"basic\"".into());
-    }
-    match (raw.kind, raw.header) {
-        (RawAuthKind::Header, Some(name)) => {
-            HeaderName::try_from(name.as_str()).map_err(|_| format!("{name:?} is not a header's name"))?;
-            Ok(Auth::Header { name, secret })
-        }
-        (RawAuthKind::Header, None) => Err("auth kind = \"header\" needs `header = \"X-Api-Key\"`".into()),
-        (_, Some(_)) => Err("`header` belongs to auth kind = \"header\"".into()),
-        (RawAuthKind::Basic, None) => Ok(Auth::Basic { username: raw.username, secret }),
-        (_, None) => Ok(Auth::Bearer(secret)),
-    }
+    Ok(Auth::Shared(scheme, secret))
 }
 
 pub(super) fn headers(table: &Table<String>) -> Result<Vec<(String, String)>, String> {
@@ -120,6 +134,18 @@ pub(super) fn header_name(name: &str) -> Result<(), String> {
         return Err(format!("the header {name} is set by the gateway itself; leave it out"));
     }
     Ok(())
+}
+
+/// Whether a header is set by the gateway itself, so that no argument can go there.
+#[must_use]
+pub fn sets_header(name: &str) -> bool {
+    RESERVED.contains(&name.to_ascii_lowercase().as_str())
+}
+
+/// Whether a text is a header's name.
+#[must_use]
+pub fn is_header(name: &str) -> bool {
+    HeaderName::try_from(name).is_ok()
 }
 
 pub(super) fn verb_and_path(text: &str) -> Result<(http::Method, Template), String> {
@@ -210,6 +236,13 @@ pub(super) fn places(
             ("header", None) => {
                 return wrong("params", format!("`{name}` needs its header: \"header:X-Name\""));
             }
+            ("document", None) if matches!(body, BodyKind::Json | BodyKind::Text) => Place::Document,
+            ("document", None) => {
+                return wrong(
+                    "params",
+                    format!("`{name}` is the whole body, which is for body = \"json\" and \"text\""),
+                );
+            }
             ("body", _) if body == BodyKind::None => {
                 return wrong("params", format!("`{name}` goes into the body, but the request has none"));
             }
@@ -227,7 +260,7 @@ pub(super) fn places(
                 return wrong(
                     "params",
                     format!(
-                        "`{name}` = {text:?}; write \"path\", \"query\", \"query:name\", \"header:X-Name\", \"body\" or \"body:/a/b\""
+                        "`{name}` = {text:?}; write \"path\", \"query\", \"query:name\", \"header:X-Name\", \"body\", \"body:/a/b\" or \"document\""
                     ),
                 );
             }
@@ -236,6 +269,42 @@ pub(super) fn places(
     }
     Ok(out)
 }
+
+/// How arguments are written, where their place knows that way.
+pub(super) fn styles(
+    given: Table<Style>,
+    places: &[(String, Place)],
+    path: &Template,
+    verb: &http::Method,
+    body: BodyKind,
+) -> Result<Vec<(String, Style)>, Wrong> {
+    for (name, style) in &given.0 {
+        let in_path = path.args().any(|a| a == [name.as_str()]);
+        let place = places.iter().find(|(n, _)| n == name).map(|(_, p)| p);
+        let reads = [http::Method::GET, http::Method::HEAD, http::Method::DELETE].contains(verb);
+        let (known, whereto): (&[Style], &str) = match place {
+            _ if in_path => (&IN_ONE, "the path"),
+            Some(Place::Header(_)) => (&IN_ONE, "a header"),
+            Some(Place::Query(_)) => (&IN_PAIRS, "the query"),
+            None if body == BodyKind::None && reads => (&IN_PAIRS, "the query"),
+            Some(Place::Body(_)) | None if body == BodyKind::Form => (&IN_FORM, "a form"),
+            _ => (&[], "this body"),
+        };
+        if !known.contains(style) {
+            return wrong("styles", format!("`{name}` goes into {whereto}, which does not know that style"));
+        }
+    }
+    Ok(given.0)
+}
+
+/// What a place for one text knows.
+const IN_ONE: [Style; 3] = [Style::Comma, Style::Pairs, Style::Json];
+/// What a query knows.
+const IN_PAIRS: [Style; 7] =
+    [Style::Comma, Style::Space, Style::Pipe, Style::Members, Style::Repeat, Style::Index, Style::Json];
+/// What a form knows.
+const IN_FORM: [Style; 6] =
+    [Style::Comma, Style::Space, Style::Pipe, Style::Repeat, Style::Index, Style::Json];
 
 pub(super) fn default_input(path: &Template, places: &[(String, Place)]) -> Value {
     let mut properties = serde_json::Map::new();

@@ -69,6 +69,9 @@ impl Method {
     /// # Errors
     /// Why there is none, for people.
     pub fn listing(&self) -> Result<Listing, &'static str> {
+        if self.home.own.is_some() {
+            return Err("each principal has a credential of its own, and none is asked under");
+        }
         let look = self.lookup.as_ref().filter(|_| !self.lookup_needs_marker());
         let look = look.ok_or("its manifest describes no look-up")?;
         let items = look.items.clone().ok_or("its look-up asks for one object, and lists none")?;
@@ -98,6 +101,7 @@ impl Method {
             mode: self.home.mode.as_str().to_owned(),
             base: None,
             credential: None,
+            principal: None,
             scope: None,
             content_type: None,
             cap: self.max_response,

@@ -1,0 +1,148 @@
+//! Credentials that each principal has of its own: what they are for, and how a request finds one.
+//!
+//! A secret belongs to an account, a mode, the origin that its owner was told, and a principal: it is sent nowhere else and
+//! for nobody else. Its mark is recorded with the request, as that of a shared one is, so that what was sent once under one
+//! credential is never sent again under another.
+
+use crate::manifest::Mode;
+use async_trait::async_trait;
+use base64::Engine as _;
+use http::{HeaderName, HeaderValue, header};
+use sha2::{Digest as _, Sha256};
+use std::fmt;
+use zeroize::Zeroizing;
+
+/// The name and value that authenticate a request.
+pub(crate) type Header = (HeaderName, HeaderValue);
+
+/// How a secret becomes a header.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Scheme {
+    Bearer,
+    Basic { username: Option<String> },
+    Header(HeaderName),
+}
+
+impl Scheme {
+    /// The header, marked sensitive.
+    pub fn header(&self, secret: &str) -> Result<Header, String> {
+        let (name, value) = match self {
+            Scheme::Bearer => (header::AUTHORIZATION, format!("Bearer {secret}")),
+            Scheme::Basic { username } => {
+                let pair = match username {
+                    Some(user) => Zeroizing::new(format!("{user}:{secret}")),
+                    None => Zeroizing::new(secret.to_owned()),
+                };
+                let pair = base64::engine::general_purpose::STANDARD.encode(&*pair);
+                (header::AUTHORIZATION, format!("Basic {pair}"))
+            }
+            Scheme::Header(name) => (name.clone(), secret.to_owned()),
+        };
+        let value = Zeroizing::new(value);
+        let mut value = HeaderValue::try_from(value.as_str())
+            .map_err(|_| "it has characters that no header can carry".to_owned())?;
+        value.set_sensitive(true);
+        Ok((name, value))
+    }
+}
+
+/// The mark of a credential: 16 bits of a digest. One in 65,536 other credentials has it too: enough to tell a change,
+/// and too little for whoever reads a ledger to find even a weak secret by trying.
+pub(crate) fn marked(header: Option<&Header>) -> String {
+    let Some((name, value)) = header else { return "none".into() };
+    let mut digest = Sha256::new();
+    digest.update(b"counterfoil credential\0");
+    digest.update(name.as_str());
+    digest.update(b"\0");
+    digest.update(value.as_bytes());
+    digest.finalize().iter().take(2).map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Where a principal's own credential goes: what a person is told before giving it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnAccount {
+    /// The provider, for people.
+    pub provider: String,
+    /// The account of the manifest.
+    pub account: String,
+    /// Which of the provider's worlds.
+    pub mode: Mode,
+    /// Scheme, host and port: it is sent there, and nowhere else.
+    pub origin: String,
+    pub(crate) scheme: Scheme,
+}
+
+impl OwnAccount {
+    /// What is asked for, in words.
+    #[must_use]
+    pub fn wanted(&self) -> String {
+        match &self.scheme {
+            Scheme::Bearer => "an API key or access token (sent as a bearer token)".into(),
+            Scheme::Basic { username: Some(user) } => format!("the password or key of {user:?}"),
+            Scheme::Basic { username: None } => "user name and password, with a colon between".into(),
+            Scheme::Header(name) => format!("an API key (sent in the header {name})"),
+        }
+    }
+
+    /// The mark of a secret for it.
+    ///
+    /// # Errors
+    /// It can't be sent; the reason does not repeat it.
+    pub fn mark(&self, secret: &str) -> Result<String, String> {
+        self.scheme.header(secret).map(|header| marked(Some(&header)))
+    }
+}
+
+/// Whose credential, for what.
+#[derive(Clone, Copy, Debug)]
+pub struct Whose<'a> {
+    /// The account of the manifest.
+    pub account: &'a str,
+    /// `sandbox` or `production`.
+    pub mode: &'a str,
+    /// Scheme, host and port.
+    pub origin: &'a str,
+    /// The principal.
+    pub principal: &'a str,
+}
+
+/// A principal's own credential, as it is kept.
+#[derive(Clone)]
+pub struct Own {
+    /// The secret.
+    pub secret: Zeroizing<String>,
+    /// Its mark, from when it was given.
+    pub mark: String,
+}
+
+impl fmt::Debug for Own {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Own").field("mark", &self.mark).finish_non_exhaustive()
+    }
+}
+
+/// Where they are kept.
+#[async_trait]
+pub trait OwnCredentials: Send + Sync {
+    /// A principal's own, if it has one.
+    ///
+    /// # Errors
+    /// Why that can't be known now.
+    async fn find(&self, whose: &Whose<'_>) -> Result<Option<Own>, String>;
+}
+
+/// Why a request can't go out under a principal's own credential.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoOwn {
+    /// It is another one than was recorded.
+    #[error("{0}")]
+    Changed(String),
+    /// There is none, or it can't be read now.
+    #[error("{0}")]
+    Missing(String),
+}
+
+/// Scheme, host and port of a base URL.
+pub(crate) fn origin(base: &str) -> String {
+    url::Url::parse(base).map_or_else(|_| base.to_owned(), |url| url.origin().ascii_serialization())
+}
