@@ -9,6 +9,8 @@ mod approvals;
 mod kills;
 #[path = "rounds/legs.rs"]
 mod legs;
+#[path = "rounds/shown.rs"]
+mod shown;
 #[path = "rounds/stage.rs"]
 mod stage;
 #[path = "rounds/tasks.rs"]

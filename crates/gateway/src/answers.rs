@@ -3,7 +3,7 @@
 //! that is being read through the shelf if that is elsewhere.
 
 use crate::principal::principal_of;
-use crate::rounds::{self, Closed, Subject, asks_a_person};
+use crate::rounds::{self, Closed, Decision, Subject, asks_a_person};
 use crate::service::Shared;
 use ledger::service::OperateError;
 use ledger::{Env as _, InputKind, Millis, Operation, OperationId, Store, SystemEnv};
@@ -29,9 +29,9 @@ pub(crate) enum Name {
     /// A question of an operation.
     #[serde(rename = "o")]
     Input(OperationId, usize),
-    /// Whether the effect of an operation happened.
+    /// Whether the effect of an operation happened, as its attempt of this number left it.
     #[serde(rename = "c")]
-    Confirm(OperationId),
+    Confirm(OperationId, u32),
     /// A question of a request that is being read.
     #[serde(rename = "m")]
     Mail {
@@ -177,8 +177,9 @@ pub(crate) async fn response(
             let Some(op) = read(shared, &principal, operation).await? else { return Ok(()) };
             answered(shared, &principal, &op, input, outcome).await
         }
-        Name::Confirm(operation) => {
-            let Some(op) = read(shared, &principal, operation).await? else { return Ok(()) };
+        Name::Confirm(operation, attempt) => {
+            let op = read(shared, &principal, operation).await?.filter(|op| op.attempt == attempt);
+            let Some(op) = op else { return Ok(()) };
             confirmed(shared, &principal, &op, outcome).await
         }
     }
@@ -233,11 +234,12 @@ async fn answered(
     };
     if input.kind == InputKind::Approval {
         // A client that can't show the question has said neither yes nor no.
-        return match said {
-            Some(answer) if rounds::approves(&answer) => taken(shared.ledger.approve(op.id, principal).await),
-            Some(Answer::Accepted(_) | Answer::Declined) => taken(shared.ledger.deny(op.id, principal).await),
-            _ => Ok(()),
-        };
+        let Some(answer) = said.filter(|answer| *answer != Answer::Cancelled) else { return Ok(()) };
+        if !rounds::approves(&answer) {
+            return taken(shared.ledger.deny_asked(op.id, &input.key, principal).await);
+        }
+        let yes = [(input.key.clone(), rounds::spelled(&answer.to_raw()))];
+        return taken(shared.ledger.answer(op.id, principal, &yes).await);
     }
     // What doesn't fit is no answer; there is no way to say so to whoever gave it.
     let unsaid = if outcome.is_err() { Answer::Declined } else { Answer::Cancelled };
@@ -254,8 +256,9 @@ async fn confirmed(
     let request = rounds::confirm(op).ok().filter(|_| asks_a_person(op));
     let Some((request, raw)) = request.zip(outcome.ok()) else { return Ok(()) };
     let happened = Answer::read(&request, &raw).ok().and_then(|answer| rounds::happened(&answer));
-    let given = rounds::Answers { happened, ..rounds::Answers::default() };
-    rounds::decide(shared, principal, op.id, &given).await.map_or(Ok(()), taken)
+    let Some(happened) = happened else { return Ok(()) };
+    let decision = Decision::Happened(op.attempt, happened);
+    taken(rounds::decide(shared, principal, op.id, &decision).await)
 }
 
 #[cfg(test)]
@@ -266,7 +269,9 @@ mod tests {
     #[test]
     fn names_are_short() {
         let id = OperationId::new(ledger::Time(1), 7);
-        for name in [Name::Input(id, 63), Name::Confirm(id), Name::Mail { box_: "f".repeat(32), index: 63 }] {
+        for name in
+            [Name::Input(id, 63), Name::Confirm(id, u32::MAX), Name::Mail { box_: "f".repeat(32), index: 63 }]
+        {
             let text = serde_json::to_string(&name).unwrap();
             assert!(text.len() < 64, "{text}");
             assert_eq!(serde_json::from_str::<Name>(&text).unwrap(), name);

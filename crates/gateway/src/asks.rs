@@ -9,7 +9,7 @@ use crate::context::Context;
 use crate::rounds::{self, Subject};
 use crate::service::Shared;
 use ledger::canonical::canonicalise_arguments;
-use ledger::{Fingerprint, Millis, Store};
+use ledger::{Fingerprint, Millis, Store, Time};
 use mcp::Revision;
 use mcp::constants::meta;
 use mcp::error::RpcError;
@@ -73,6 +73,9 @@ pub(crate) struct ReadState {
     /// Where they are, if they are too large to travel.
     #[serde(rename = "s", default, skip_serializing_if = "Option::is_none")]
     shelf: Option<String>,
+    /// Its own name, where it may be used once.
+    #[serde(rename = "n", default, skip_serializing_if = "Option::is_none")]
+    once: Option<String>,
 }
 
 /// What is asked for: a state is bound to it.
@@ -116,11 +119,15 @@ impl Brought {
         if let Some(token) = &now.state {
             let fingerprint = of.fingerprint();
             let subject = of.subject(principal, &fingerprint);
+            let begun = shared.ledger.store().now();
             let state: ReadState = match shared.unseal(rounds::PURPOSE, subject, token).await {
                 Ok(state) => state,
                 Err(rounds::Closed::Rejected) => return Err(rounds::rejected()),
                 Err(rounds::Closed::Unavailable) => return Err(rounds::unavailable()),
             };
+            if shared.settings.single_use {
+                use_up(shared, state.once.as_deref(), begun).await?;
+            }
             all.round = state.round;
             all.given = earlier(shared, state).await?;
         }
@@ -132,6 +139,24 @@ impl Brought {
             }
         }
         Ok(all)
+    }
+}
+
+/// Spends a state that was opened after `begun`: of all who bring it back, to whichever replica, one is let through. The
+/// mark lives longer than the state. Whoever opened the state in time and comes to its mark only when that is over, as a
+/// process does that was stopped in between, is not let through.
+async fn use_up(shared: &Shared, once: Option<&str>, begun: Time) -> Result<(), RpcError> {
+    let used = || {
+        shared.metrics.state_rejected("used");
+        rounds::rejected()
+    };
+    let name = format!("used/{}", once.ok_or_else(used)?);
+    let store = shared.ledger.store();
+    let until = store.now().plus(shared.state_ttl()).plus(SPENT_FOR);
+    match store.shelve(&name, 0, Vec::new(), Some(until)).await {
+        Ok(true) if store.now() < begun.plus(SPENT_FOR) => Ok(()),
+        Ok(_) => Err(used()),
+        Err(_) => Err(rounds::unavailable()),
     }
 }
 
@@ -212,6 +237,11 @@ impl<'a> Reading<'a> {
         Ok((Reading { shared, of, principal, round: brought.round, asks }, context))
     }
 
+    /// What the request brought back, by the key of the question.
+    pub fn brought(&self) -> &[(String, Raw)] {
+        &self.asks.given
+    }
+
     /// How the request ends, if not as what worked on it says: `done` tells whether that came to a result.
     pub async fn end(&self, done: bool) -> Option<Outcome> {
         let pending = self.asks.pending().take().filter(|_| !done)?;
@@ -229,13 +259,13 @@ impl<'a> Reading<'a> {
             return Err(RpcError::internal("Internal error: this asks more often than a client answers."));
         }
         let answers = self.asks.used();
-        let mut state = ReadState { round: self.round + 1, answers, shelf: None };
+        let once = self.shared.settings.single_use.then(random_name);
+        let mut state = ReadState { round: self.round + 1, answers, shelf: None, once };
         let large = serde_json::to_vec(&state.answers).map_err(|_| rounds::unavailable())?;
         if large.len() > LARGE {
             let store = self.shared.ledger.store();
             let name = format!("state/{}", random_name());
-            let ttl = self.shared.keeper.as_ref().map_or(Millis::secs(600), seal::Keeper::state_ttl);
-            let until = store.now().plus(ttl);
+            let until = store.now().plus(self.shared.state_ttl());
             let kept = store.shelve(&name, 0, large, Some(until)).await;
             kept.ok().filter(|kept| *kept).ok_or_else(rounds::unavailable)?;
             state.answers.clear();
@@ -253,6 +283,8 @@ impl<'a> Reading<'a> {
 
 /// Answers beyond this many bytes stay here and only their place travels.
 const LARGE: usize = 4 << 10;
+/// For how long beyond the life of a state it is known to be spent: clocks differ.
+const SPENT_FOR: Millis = Millis::secs(60);
 /// How often an answer is looked for that another replica may have got.
 const LOOK: Duration = Duration::from_millis(500);
 

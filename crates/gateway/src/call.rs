@@ -5,6 +5,7 @@ use crate::answer;
 use crate::arguments::{KEY_ARGUMENT, without};
 use crate::asks::{Of, Reading};
 use crate::catalog::Entry;
+use crate::connect;
 use crate::ledgered::ledgered;
 use crate::preview;
 use crate::service::Shared;
@@ -136,6 +137,12 @@ async fn read(
                 Ok(begun) => begun,
                 Err(e) => return e.into(),
             };
+            if let Some(account) = tool.own_account() {
+                let before = connect::before_read(shared, exchange, entry, &account, &reading, &context);
+                if let Some(instead) = Box::pin(before).await {
+                    return instead;
+                }
+            }
             let read = tool.read(context, given).await;
             if let Some(asked) = reading.end(read.is_ok()).await {
                 return asked;
@@ -203,6 +210,7 @@ impl Asked<'_> {
             named: None,
             answers: Vec::new(),
             lease_of_caller: ledger::Millis(0),
+            hears_progress: false,
         })
     }
 }

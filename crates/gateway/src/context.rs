@@ -3,7 +3,8 @@
 
 use crate::asks::{Asks, Unanswered};
 use crate::changes::Changes;
-use ledger::Millis;
+use crate::handles::ReadHandles;
+use ledger::{Ledger, Millis};
 use mcp::Revision;
 use mcp::input::{Answer, InputRequest};
 use mcp::json::{Raw, RawObject};
@@ -26,6 +27,7 @@ pub struct Context {
     pub capabilities: RawObject,
     /// Tells listeners that something changed.
     pub changes: Changes,
+    ledger: Arc<Ledger>,
     notifier: Option<Notifier>,
     pub(crate) asks: Option<Arc<Asks>>,
 }
@@ -38,6 +40,7 @@ impl Context {
         mode: Arc<str>,
         timeout: Millis,
         changes: Changes,
+        ledger: Arc<Ledger>,
         notifier: Option<Notifier>,
     ) -> Context {
         Context {
@@ -47,6 +50,7 @@ impl Context {
             revision: None,
             capabilities: RawObject::empty(),
             changes,
+            ledger,
             notifier,
             asks: None,
         }
@@ -83,6 +87,12 @@ impl Context {
             Some(asks) => asks.ask(requests).await,
             None => Err(Unanswered),
         }
+    }
+
+    /// The caller's handles, to be read.
+    #[must_use]
+    pub fn handles(&self) -> ReadHandles {
+        ReadHandles { ledger: self.ledger.clone(), principal: self.principal.clone() }
     }
 
     /// Resolves when the client gave up.

@@ -8,7 +8,9 @@ use crate::turns;
 use async_trait::async_trait;
 use ledger::{Attempt, Executor, Intent, Recovery, RunError, Stopped, StoreError, ToolResult};
 use mcp::json::RawObject;
-use provider::{ConfigError, HttpExecutor, Method, MethodEffect, Origins, Overrides, ReadOutcome};
+use provider::{
+    ConfigError, HttpExecutor, Method, MethodEffect, Origins, Overrides, OwnAccount, ReadOutcome,
+};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -65,7 +67,7 @@ impl ReadTool for Reader {
     async fn read(&self, context: Context, arguments: RawObject) -> Result<ToolResult, BadArguments> {
         let timeout = self.method.read_timeout().min(context.timeout);
         let args = arguments.raw();
-        match self.executor.read(&self.method, args.as_str(), timeout).await {
+        match self.executor.read_as(&self.method, Some(&context.principal), args.as_str(), timeout).await {
             Err(e) => Err(BadArguments(e.to_string())),
             Ok(ReadOutcome::Answered(receipt)) => Ok(rendered(&receipt.keep())),
             Ok(ReadOutcome::Unavailable { why }) => {
@@ -78,8 +80,18 @@ impl ReadTool for Reader {
         }
     }
 
+    fn own_account(&self) -> Option<OwnAccount> {
+        self.method.own_account()
+    }
+
     fn safety(&self) -> Value {
-        json!({ "effect": "read", "http": self.method.http(), "retry": "safe: it changes nothing" })
+        json!({
+            "effect": "read",
+            "effectFrom": self.method.effect_origin().word(),
+            "details": self.method.details(),
+            "http": self.method.http(),
+            "retry": "safe: it changes nothing",
+        })
     }
 }
 
@@ -102,11 +114,17 @@ impl Tool for Writer {
         resume(attempt, self.executor.as_ref()).await
     }
 
+    fn own_account(&self) -> Option<OwnAccount> {
+        self.method.own_account()
+    }
+
     fn safety(&self) -> Value {
         let r = &self.recovery;
         let from = &self.origins;
         json!({
             "effect": "mutating",
+            "effectFrom": self.method.effect_origin().word(),
+            "details": self.method.details(),
             "http": self.method.http(),
             "account": self.method.account(),
             "recovery": { "value": r.strategy.word(), "from": from.strategy.word() },

@@ -1,11 +1,14 @@
 //! A call of a tool that changes the world: its key, state and answers, the ledger, and what the ledger's answer becomes
 //! on the wire.
 
+mod connecting;
+
 use crate::answer;
 use crate::answers::Name;
 use crate::call::{Asked, META_OPERATION, Parts, error_outcome, operation_meta, removed, shorten, text};
 use crate::call::{busy, creation};
 use crate::catalog::Entry;
+use crate::connect::{self, Connecting};
 use crate::keys::{self, KeyTrouble};
 use crate::methods::tasks;
 use crate::principal::principal_of;
@@ -32,6 +35,8 @@ enum Before {
     Arguments(BadArguments),
     Busy,
     Capability(Box<RpcError>),
+    /// The caller has to give a credential of its own.
+    Credential(Box<provider::OwnAccount>),
 }
 
 /// What a call is answered without the ledger, and the word for it.
@@ -48,6 +53,10 @@ struct Ledgered<'a> {
     round: u32,
     /// The client knows tasks.
     tasks: bool,
+    /// The key that was kept for it in a state.
+    kept: Option<String>,
+    /// What the client said of the page where its user gives a credential.
+    connecting: Connecting,
 }
 
 /// Answers it.
@@ -96,7 +105,8 @@ impl<'a> Ledgered<'a> {
         let call =
             asked.call(&shared.settings.mode).map_err(|e| told(&answer::bad_arguments(&e.to_string())))?;
         let tasks = tasks::known(exchange);
-        let mut this = Ledgered { shared, exchange, entry, asked, call, round: 0, tasks };
+        let (kept, connecting) = (None, Connecting::Unasked);
+        let mut this = Ledgered { shared, exchange, entry, asked, call, round: 0, tasks, kept, connecting };
         if !exchange.caller.revision.is_legacy() {
             let given = Given::of(&exchange.request).map_err(refused)?;
             if let Some(token) = &given.state {
@@ -139,6 +149,10 @@ impl<'a> Ledgered<'a> {
             Err(Closed::Unavailable) => return Err(self.told(&unavailable())),
         };
         self.round = state.round;
+        if state.connect {
+            self.connecting = connect::connecting(&given.responses, true);
+        }
+        self.kept.clone_from(&state.key);
         if let Some(text) = &state.key {
             let kept = Key::new(text).map_err(|_| (Outcome::from(rounds::rejected()), "refused"))?;
             match &self.call.key {
@@ -168,20 +182,27 @@ impl<'a> Ledgered<'a> {
                 return Err(self.told(&unavailable()));
             }
         };
-        let Some(decided) = rounds::decide(self.shared, principal, id, &given).await else {
+        let Some(decision) = given.decision else {
             self.call.answers = given.given;
             return Ok(());
         };
-        match decided {
+        // A no counts where a yes would; elsewhere the look-up tells why not.
+        match self.shared.ledger.belongs(&self.call, id).await {
+            Ok(true) => {}
+            Ok(false) => return Ok(()),
+            Err(_) => return Err(self.told(&unavailable())),
+        }
+        match rounds::decide(self.shared, principal, id, &decision).await {
             // Refused: somebody decided before. The look-up tells how it stands.
             Ok(_) | Err(OperateError::Refused { .. } | OperateError::Unknown) => Ok(()),
             Err(_) => Err(self.told(&unavailable())),
         }
     }
 
-    async fn answer(self, parts: &Parts<'_>, responder: Responder) -> &'static str {
+    async fn answer(mut self, parts: &Parts<'_>, responder: Responder) -> &'static str {
+        self.call.hears_progress = responder.hears_progress();
         let Ledgered { shared, exchange, .. } = self;
-        let create = || -> Result<Creation, Before> {
+        let create = |own: Option<&provider::Own>| -> Result<Creation, Before> {
             let Some(entry) = self.entry else { return Err(Before::Unknown) };
             let Body::Mutating(tool) = &entry.body else { return Err(Before::Unknown) };
             // A known operation is answered whatever the client can; only a new one may have to ask it.
@@ -196,13 +217,34 @@ impl<'a> Ledgered<'a> {
             if shared.ledger.running() >= shared.settings.max_in_flight {
                 return Err(Before::Busy);
             }
-            creation(entry, tool.as_ref(), self.asked.arguments, &self.asked.settings)
-                .map_err(Before::Arguments)
+            let creation = creation(entry, tool.as_ref(), self.asked.arguments, &self.asked.settings)
+                .map_err(Before::Arguments)?;
+            self.under_own(creation, own)
         };
         let notifier = responder.notifier();
         let watcher = responder.notifier();
         let progress = |p: &ledger::Progress| notifier.progress(p.done, p.total, Some(&p.message));
-        let mut answer = shared.ledger.call(&self.call, &create, watcher.gone(), progress).await;
+        let mut own = None;
+        let mut answer = loop {
+            let with_own = || create(own.as_ref());
+            let answer = shared.ledger.call(&self.call, &with_own, watcher.gone(), progress).await;
+            let lacks = match &answer {
+                Err(Before::Credential(account)) => Some(((**account).clone(), None)),
+                Ok(answer) => self.lacks(answer),
+                Err(_) => None,
+            };
+            let Some((account, operation)) = lacks.filter(|_| own.is_none()) else { break answer };
+            match Box::pin(self.connect(&account, operation, &watcher)).await {
+                Ok(found) if operation.is_none() => own = Some(found),
+                // It is there; what the operation lacks is something else.
+                Ok(_) => break answer,
+                Err((outcome, word)) => {
+                    responder.answer(outcome);
+                    return word;
+                }
+            }
+        };
+        let create = || create(own.as_ref());
         if exchange.caller.revision.is_legacy() {
             while let Ok(Answer::Input { operation, .. } | Answer::Confirm { operation, .. }) = &answer {
                 let id = operation.id;
@@ -253,6 +295,7 @@ impl<'a> Ledgered<'a> {
             }
             Err(Before::Capability(e)) => ((*e).into(), "refused"),
             Err(Before::Arguments(e)) => self.told(&answer::bad_arguments(&e.0)),
+            Err(Before::Credential(_)) => self.told(&connect::unreadable()),
             Err(Before::Busy) => (error_outcome(shared, exchange, &busy(), self.entry), "busy"),
         };
         responder.answer(outcome);
@@ -272,7 +315,7 @@ impl<'a> Ledgered<'a> {
             }
             Ok(Answer::Confirm { operation, .. }) => {
                 let request = self.may_ask(rounds::confirm(operation).ok())?;
-                (operation, vec![(Name::Confirm(operation.id), request)])
+                (operation, vec![(Name::Confirm(operation.id, operation.attempt), request)])
             }
             _ => return None,
         };
@@ -328,6 +371,10 @@ impl<'a> Ledgered<'a> {
             {
                 operation
             }
+            // A yes that this client can't be asked for is an operator's to give, and is waited for as a task.
+            Answer::Input { operation, open, .. } if approval(open) && self.questions(open).is_err() => {
+                operation
+            }
             _ => return None,
         };
         if !self.tasks || self.asked.settings.mode == Mode::Inline {
@@ -337,9 +384,9 @@ impl<'a> Ledgered<'a> {
     }
 
     /// It as it is now, if that can be read.
-    async fn newest(&self, operation: Box<Operation>) -> Operation {
+    async fn newest(&self, operation: Arc<Operation>) -> Operation {
         let now = self.shared.ledger.status(&self.call.scope.principal, operation.id).await;
-        now.ok().flatten().unwrap_or(*operation)
+        now.ok().flatten().unwrap_or_else(|| Arc::unwrap_or_clone(operation))
     }
 
     /// Hands the operation out; the client finds it from then on.
@@ -415,16 +462,26 @@ impl<'a> Ledgered<'a> {
         operation: Option<&Operation>,
         key: Option<&str>,
     ) -> Option<Refused> {
-        if self.exchange.caller.revision.is_legacy() || self.round >= rounds::MAX_ROUNDS {
-            return None;
-        }
         let state = State {
             operation: operation.map(|op| op.id),
             key: key.map(str::to_owned),
             round: self.round + 1,
+            connect: false,
         };
-        let token = self.shared.seal(rounds::PURPOSE, self.subject(), &state).await?;
-        let about = operation.map(about);
+        self.end_round(requests, &state, operation.map(about)).await
+    }
+
+    /// Ends the request with this state. `None`: this client won't bring it back.
+    async fn end_round(
+        &self,
+        requests: &[InputRequest],
+        state: &State,
+        about: Option<String>,
+    ) -> Option<Refused> {
+        if self.exchange.caller.revision.is_legacy() || self.round >= rounds::MAX_ROUNDS {
+            return None;
+        }
+        let token = self.shared.seal(rounds::PURPOSE, self.subject(), state).await?;
         let mut members = vec![(meta::SERVER_INFO, self.shared.server_info.as_str())];
         members.extend(about.as_deref().map(|about| (META_OPERATION, about)));
         let result = WireResult::input_required(Asker::ToolsCall, requests, Some(&token), &members);

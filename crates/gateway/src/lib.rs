@@ -4,12 +4,14 @@
 //!
 //! - [`tool`]: what a tool is, wherever it comes from; effects are caused only through an attempt;
 //! - [`resource`], [`prompt`]: what resources and prompts are; [`context`]: what a request brings to them;
+//! - [`handles`]: state of tools that outlives a call, to be read;
 //! - [`changes`]: news of changes to whoever listens;
 //! - [`catalog`]: what is served, its schemas and its lists, ready made for both eras;
 //! - [`http_tool`]: methods of HTTP APIs as tools; [`status`]: the built-in question "did it land?";
 //! - `keys`: the carriers of an idempotency key; `arguments`: what a call's arguments must be;
 //! - `call`: from a `tools/call` to its answer; `answer`: errors that a model can act on;
 //! - [`approval`]: which calls wait for a person's yes; `preview`: what that person is shown;
+//! - [`connect`]: credentials that callers have of their own, and the page where they are given;
 //! - `requires`: what a tool needs of its client; `result`: results as each era writes them;
 //! - [`service`]: the methods of the protocol; `methods`: those that native code answers; `listen`: change notifications;
 //! - `feeds`: which of a session's streams is fed;
@@ -30,12 +32,14 @@ mod call;
 pub mod capabilities;
 pub mod catalog;
 pub mod changes;
+pub mod connect;
 pub mod context;
 mod feeds;
 mod followed;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
+pub mod handles;
 pub mod http_tool;
 pub mod icon;
 mod keys;
@@ -65,10 +69,13 @@ pub use approval::Approval;
 pub use asks::Unanswered;
 pub use catalog::{Catalog, CatalogError, Offer};
 pub use changes::{Change, Changes};
+pub use connect::Connections;
 pub use context::Context;
+pub use handles::{HandleError, Held, ReadHandles};
 pub use icon::Icon;
 pub use keys::{META_CALL, NamesCalls};
 pub use metrics::Metrics;
+pub use preview::KEY as APPROVAL_KEY;
 pub use principal::{ApiKeys, AuthMode};
 pub use prompt::PromptEntry;
 pub use resource::{ResourceEntry, TemplateEntry};

@@ -15,20 +15,23 @@
 //! | `POST /v1/exec` `{"id", "arguments"?, "key"?, "principal"?, "dryRun"?}` | one operation |
 //! | `GET /v1/methods?q=` · `GET /v1/methods/{id}` | what can be called, and how safe a retry is |
 //! | `GET /v1/api-keys` · `POST /v1/api-keys` `{"principal", "note"?, "id", "hash"}` · `POST /v1/api-keys/{id}/revoke` | API keys |
+//! | `GET /v1/credentials` · `POST /v1/credentials/forget` `{"account", "principal"}` | credentials that principals gave of their own |
 //!
 //! Errors are `{"error": {"code", "message"}}` with a fitting status.
 
 mod api_keys;
+mod credentials;
 mod decide;
 mod methods;
 
 use crate::answer;
 use crate::call::{self, Asked};
 use crate::catalog::Entry;
+use crate::connect;
 use crate::context::Context;
 use crate::principal::ApiKeys;
 use crate::service::{Gateway, Shared};
-use crate::tool::Body;
+use crate::tool::{BadArguments, Body};
 use crate::view::{InputDetail, OperationView, payload};
 use axum::extract::{Path, Query as HttpQuery, State};
 use axum::response::{IntoResponse, Response};
@@ -72,6 +75,8 @@ pub fn router(gateway: &Gateway, api_keys: Arc<ApiKeys>) -> Router {
         .route("/v1/methods/{id}", get(methods::one))
         .route("/v1/api-keys", get(api_keys::list).post(api_keys::create))
         .route("/v1/api-keys/{id}/revoke", post(api_keys::revoke))
+        .route("/v1/credentials", get(credentials::list))
+        .route("/v1/credentials/forget", post(credentials::forget))
         .with_state(Ctx { shared: gateway.0.clone(), api_keys })
 }
 
@@ -242,10 +247,14 @@ async fn exec(State(c): State<Ctx>, Json(e): Json<Exec>) -> Answered {
     match &entry.body {
         Body::Read(tool) => {
             let arguments = arguments.unwrap_or_else(RawObject::empty);
-            let bad = |e: crate::tool::BadArguments| usage(format!("the arguments don't fit: {e}"));
+            let bad = |e: BadArguments| usage(format!("the arguments don't fit: {e}"));
             entry.schema.check(&arguments).map_err(bad)?;
             let timeout = entry.settings.policy.timeout;
-            let context = Context::new(principal, s.settings.mode.clone(), timeout, s.changes.clone(), None);
+            let (mode, changes) = (s.settings.mode.clone(), s.changes.clone());
+            let context = Context::new(principal, mode, timeout, changes, s.ledger.clone(), None);
+            if let Some(account) = tool.own_account() {
+                own(s, &entry, &account, &context.principal).await?;
+            }
             let r = tool.read(context, arguments).await.map_err(bad)?;
             Ok(Json(json!({ "outcome": "result", "isError": r.is_error, "result": payload(&r.result) })))
         }
@@ -290,10 +299,37 @@ async fn exec(State(c): State<Ctx>, Json(e): Json<Exec>) -> Answered {
     }
 }
 
+/// The credential that a principal has of its own for this account.
+async fn own(
+    s: &Shared,
+    entry: &Entry,
+    account: &provider::OwnAccount,
+    principal: &str,
+) -> Result<provider::Own, Failure> {
+    let found = connect::wait(&s.connections, account, principal, ledger::Millis(0), async {}).await;
+    let found = found.map_err(|why| Failure(StatusCode::SERVICE_UNAVAILABLE, "unavailable", why))?;
+    if let Some(own) = found {
+        return Ok(own);
+    }
+    let e = connect::required(s, account, principal, entry).await.error();
+    Err(Failure(StatusCode::CONFLICT, e.kind.word(), format!("{} {}", e.sentence, e.advice)))
+}
+
 async fn execute(s: &Arc<Shared>, entry: &Entry, asked: &Asked<'_>) -> Answered {
     let call = asked.call(&s.settings.mode).map_err(|e| usage(format!("the arguments don't fit: {e}")))?;
     let Body::Mutating(tool) = &entry.body else { return Err(usage("this method only reads")) };
-    let create = || call::creation(entry, tool.as_ref(), asked.arguments, &asked.settings);
+    let mark = match tool.own_account() {
+        Some(account) => Some(own(s, entry, &account, &asked.principal).await?.mark),
+        None => None,
+    };
+    let create = || {
+        let mut creation = call::creation(entry, tool.as_ref(), asked.arguments, &asked.settings)?;
+        if let Some((intent, mark)) = creation.intent.take_if(|_| mark.is_some()).zip(mark.as_ref()) {
+            let owned = provider::owned(intent, &asked.principal, mark).map_err(BadArguments)?;
+            creation.intent = Some(owned);
+        }
+        Ok::<_, BadArguments>(creation)
+    };
     match s
         .ledger
         .call(&call, &create, std::future::pending(), |_| {})

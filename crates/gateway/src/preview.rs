@@ -9,8 +9,8 @@ use mcp::json::{Limits, Raw, RawObject};
 use percent_encoding::percent_decode_str;
 use serde_json::Value;
 
-/// The key of the question.
-pub(crate) const KEY: &str = "approval";
+/// The key of the question. No other question of an operation has it.
+pub const KEY: &str = "approval";
 /// The longest value that is shown whole, in characters.
 const MAX_VALUE: usize = 300;
 /// The longest URL that is shown whole, in characters.
@@ -72,10 +72,12 @@ fn request(intent: &Intent) -> Option<Shown> {
     let mut fields = Vec::new();
     if let Some(pieces) = http.get("body") {
         let body = spliced(pieces)?;
-        // JSON, else a form: there are no other bodies.
+        // A body that is neither a JSON object nor a form names its type; it is shown as it is.
+        let form = http["content_type"].as_str().is_none_or(|t| t.contains("x-www-form-urlencoded"));
         match RawObject::parse(body.clone(), &Limits { depth: 128, ..Limits::default() }) {
             Ok(object) => flatten("", &object, 0, &mut fields),
-            Err(_) => fields.extend(body.split('&').map(pair)),
+            Err(_) if form => fields.extend(body.split('&').map(pair)),
+            Err(_) => fields.push(("body".into(), cut(&printable(&body), MAX_VALUE))),
         }
     }
     let rest = http["headers"].as_array()?.iter().map(|header| {

@@ -15,10 +15,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::sync::Arc;
 
-/// The most rounds of one request: the official clients call that often and then give up.
+/// The most rounds of one request: the official clients come again that often and then give up.
 pub(crate) const MAX_ROUNDS: u32 = 10;
-/// The last round that may be spent on waiting: two are kept for what is asked at the end, and for the result.
-pub(crate) const LAST_LEG: u32 = MAX_ROUNDS - 2;
+/// The last round that may be spent on waiting: one is kept for what is asked at the end. The result needs none, and a
+/// call that waits once more after its last leg has ten waits: forty seconds by legs of four.
+pub(crate) const LAST_LEG: u32 = MAX_ROUNDS - 1;
 /// For how long after a leg its caller counts as present: a client that goes on comes back at once.
 pub(crate) const GRACE: Millis = Millis::secs(15);
 /// What the tokens are for that requests bring back.
@@ -37,6 +38,9 @@ pub(crate) struct State {
     /// Rounds used.
     #[serde(rename = "r")]
     pub round: u32,
+    /// The caller was sent to a page to give a credential of its own.
+    #[serde(rename = "c", default, skip_serializing_if = "std::ops::Not::not")]
+    pub connect: bool,
 }
 
 /// What a state is bound to: whose request, of what, saying what.
@@ -129,10 +133,17 @@ pub(crate) const UNAVAILABLE: (&str, &str) = (
 pub(crate) struct Answers {
     /// What is to be recorded, by key, in one spelling.
     pub given: Vec<(String, Vec<u8>)>,
-    /// Somebody said no to what waits for a yes.
-    pub denied: bool,
-    /// What a person says of an effect of which only a person can tell.
-    pub happened: Option<bool>,
+    /// What a person decided by them.
+    pub decision: Option<Decision>,
+}
+
+/// A person's word that decides. It is about what was asked, and about nothing that came after.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Decision {
+    /// A no to the question with this key, which waits for a yes.
+    Denied(String),
+    /// Whether the effect happened of which only a person can tell what became of it in this attempt.
+    Happened(u32, bool),
 }
 
 /// Why answers are not taken.
@@ -160,7 +171,7 @@ pub(crate) async fn answers(
         let response = request.as_ref().and_then(|r| responses.iter().find(|(key, _)| key == r.key()));
         if let Some((request, (key, response))) = request.as_ref().zip(response) {
             let answer = Answer::read(request, response).map_err(|why| unfit(key, &why))?;
-            all.happened = happened(&answer);
+            all.decision = happened(&answer).map(|so| Decision::Happened(op.attempt, so));
         }
         return Ok(all);
     }
@@ -178,7 +189,7 @@ pub(crate) async fn answers(
             if answer == Answer::Cancelled {
                 continue;
             }
-            all.denied = true;
+            all.decision = Some(Decision::Denied(key.clone()));
         }
         all.given.push((key.clone(), spelled(&answer.to_raw())));
     }
@@ -193,23 +204,22 @@ pub(crate) fn spelled(answer: &Raw) -> Vec<u8> {
     )
 }
 
-/// Makes the decision that is among them, if there is one: a person's word about an effect, or a no.
+/// Makes the decision. Whether the request may is for its caller to see to.
 pub(crate) async fn decide(
     shared: &Arc<Shared>,
     principal: &str,
     id: OperationId,
-    given: &Answers,
-) -> Option<Result<Operation, OperateError>> {
+    decision: &Decision,
+) -> Result<Operation, OperateError> {
     let by = format!("{principal}, asked by the client");
-    match given.happened {
-        Some(true) => {
+    match decision {
+        Decision::Happened(attempt, happened) => {
             // A person's word, as the ledger keeps it.
-            let word = json!({ "saidBy": by, "happened": true }).to_string().into_bytes();
-            Some(shared.ledger.decide(id, by, Verdict::Applied(Receipt(word))).await)
+            let word = || json!({ "saidBy": by, "happened": true }).to_string().into_bytes();
+            let verdict = if *happened { Verdict::Applied(Receipt(word())) } else { Verdict::NotApplied };
+            shared.ledger.decide_about(id, *attempt, by, verdict).await
         }
-        Some(false) => Some(shared.ledger.decide(id, by, Verdict::NotApplied).await),
-        None if given.denied => Some(shared.ledger.deny(id, &by).await),
-        None => None,
+        Decision::Denied(key) => shared.ledger.deny_asked(id, key, &by).await,
     }
 }
 
@@ -293,7 +303,7 @@ mod tests {
     #[test]
     fn a_state_is_small_and_knows_no_other_members() {
         let id = OperationId::new(ledger::Time(1), 7);
-        let state = State { operation: Some(id), key: None, round: 3 };
+        let state = State { operation: Some(id), key: None, round: 3, connect: false };
         let text = serde_json::to_string(&state).unwrap();
         assert_eq!(text, format!(r#"{{"o":"{id}","r":3}}"#));
         assert_eq!(serde_json::from_str::<State>(&text).unwrap(), state);

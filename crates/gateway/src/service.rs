@@ -4,6 +4,7 @@ use crate::answers::{self, Waiting};
 use crate::capabilities::Served;
 use crate::catalog::{Catalog, List};
 use crate::changes::Changes;
+use crate::connect::{self, Connections};
 use crate::context::Context;
 use crate::methods::{self, name};
 use crate::metrics::Metrics;
@@ -58,6 +59,8 @@ pub struct GatewaySettings {
     pub legacy_sessions: LegacySessions,
     /// How long a session may go unused.
     pub session_idle: Millis,
+    /// Whether a state of a request that only reads may be brought back once.
+    pub single_use: bool,
 }
 
 /// What a gateway is made of.
@@ -76,6 +79,8 @@ pub struct GatewayParts {
     pub changes: Changes,
     /// Seals what requests bring back; without it no request is asked to come again.
     pub keeper: Option<seal::Keeper>,
+    /// The credentials of principals.
+    pub connections: Arc<Connections>,
 }
 
 pub(crate) struct Shared {
@@ -85,6 +90,7 @@ pub(crate) struct Shared {
     pub metrics: Arc<Metrics>,
     pub changes: Changes,
     pub keeper: Option<seal::Keeper>,
+    pub connections: Arc<Connections>,
     /// Requests that legacy clients are asked for.
     pub waiting: Waiting,
     pub server_info: Raw,
@@ -110,6 +116,11 @@ impl Shared {
         self.served.read().unwrap_or_else(PoisonError::into_inner).catalog.clone()
     }
 
+    /// How long a state lives at most.
+    pub fn state_ttl(&self) -> Millis {
+        self.keeper.as_ref().map_or(Millis::secs(600), seal::Keeper::state_ttl)
+    }
+
     /// What a request brings to native code.
     pub fn context(&self, exchange: &Exchange, timeout: Millis, notifier: Notifier) -> Context {
         let mut context = Context::new(
@@ -117,6 +128,7 @@ impl Shared {
             self.settings.mode.clone(),
             timeout,
             self.changes.clone(),
+            self.ledger.clone(),
             Some(notifier),
         );
         context.revision = Some(exchange.caller.revision);
@@ -172,6 +184,7 @@ impl Gateway {
             metrics: parts.metrics,
             changes: parts.changes,
             keeper: parts.keeper,
+            connections: parts.connections,
             waiting: Waiting::default(),
             server_info,
             sessions,
@@ -255,7 +268,7 @@ impl Gateway {
         hash.finalize().into()
     }
 
-    /// The MCP endpoint and the endpoints for machines, to be served by [`mcp::server::serve`].
+    /// The MCP endpoint, the endpoints for machines, and the page where principals give credentials of their own, to be served by [`mcp::server::serve`].
     ///
     /// # Errors
     /// [`Error::Config`]: the path or a limit is wrong.
@@ -265,6 +278,7 @@ impl Gateway {
             .route("/readyz", get(readyz))
             .route("/metrics", get(metrics))
             .with_state(self.0.clone());
+        let machines = machines.merge(connect::router(&self.0, &http));
         let _ = self.0.running.set(http.running.clone());
         Ok(mcp::server::app(http, Arc::new(self.clone()))?.merge(machines))
     }

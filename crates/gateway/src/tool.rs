@@ -130,6 +130,10 @@ pub trait Tool: Send + Sync + 'static {
     /// # Errors
     /// [`RunError`]: what the ledger said, or the tool's own failure.
     async fn run(&self, attempt: &Attempt) -> Result<ToolResult, RunError>;
+    /// The account that it acts on under a credential of the caller's own, if it is one of those.
+    fn own_account(&self) -> Option<provider::OwnAccount> {
+        None
+    }
     /// How a retry of it is safe, for operators.
     fn safety(&self) -> serde_json::Value;
 }
@@ -139,6 +143,10 @@ pub trait Tool: Send + Sync + 'static {
 pub trait ReadTool: Send + Sync + 'static {
     /// Reads. `arguments` fit the input schema.
     async fn read(&self, context: Context, arguments: RawObject) -> Result<ToolResult, BadArguments>;
+    /// The account that it reads under a credential of the caller's own, if it is one of those.
+    fn own_account(&self) -> Option<provider::OwnAccount> {
+        None
+    }
     /// How it is called, for operators.
     fn safety(&self) -> serde_json::Value {
         serde_json::json!({ "effect": "read", "retry": "safe: it changes nothing" })
@@ -155,6 +163,15 @@ pub enum Body {
 }
 
 impl Body {
+    /// The account that it acts on under a credential of the caller's own, if it is one of those.
+    #[must_use]
+    pub fn own_account(&self) -> Option<provider::OwnAccount> {
+        match self {
+            Body::Read(t) => t.own_account(),
+            Body::Mutating(t) => t.own_account(),
+        }
+    }
+
     /// How a retry of it is safe, for operators.
     #[must_use]
     pub fn safety(&self) -> serde_json::Value {

@@ -140,6 +140,39 @@ async fn a_yes_of_the_client_after_an_operators_is_no_conflict_and_a_no_is() {
     assert_eq!(tool.sent(), 1);
 }
 
+/// A word that comes under another key than its operation's decides nothing, be it a no or a yes, and is told the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_no_under_another_key_is_no_word_about_it() {
+    let (p, tool) = worlds(Approval::Always).await;
+    let first = ann(&p.a, asked(), Some("own"), call("works", arguments(), None, None)).await;
+    let id = operation_of(&first);
+    let nos = [
+        r#"{"approval":{"action":"decline"}}"#,
+        r#"{"approval":{"action":"accept","content":{"approve":false}}}"#,
+    ];
+    let mut told = Vec::new();
+    for word in [YES, nos[0], nos[1]] {
+        let params = call("works", arguments(), Some(&state(&first)), answer(word));
+        let reply = ann(&p.b, asked(), Some("another"), params).await;
+        assert_eq!(kind(&reply), "key_conflict", "{word}");
+        let mut error = result(&reply)["_meta"]["dev.counterfoil/error"].clone();
+        error["newKey"] = Value::Null;
+        told.push(error);
+    }
+    assert!(told.iter().all(|one| *one == told[0]), "{told:?}");
+    // Somebody else's state opens for nobody.
+    let auth = bearer("ben");
+    let params = call("works", arguments(), Some(&state(&first)), answer(nos[0]));
+    let foreign = p.b.modern_with("tools/call", params, asked(), &[("Authorization", auth.as_str())]).await;
+    assert_eq!(foreign.code(), -32602);
+    let op = p.operation(&id).await;
+    assert!(op.waits_for_approval() && op.inputs[0].answer.is_none(), "{op:?}");
+    // Its own still counts.
+    let yes = call("works", arguments(), Some(&state(&first)), answer(YES));
+    assert_eq!(said(&ann(&p.b, asked(), Some("own"), yes).await), "done");
+    assert_eq!((tool.ran(), tool.sent(), p.operations().await), (1, 1, 1));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn only_what_is_over_the_limit_waits() {
     let limit = Decimal::parse("100").unwrap();

@@ -88,6 +88,7 @@ async fn world(tune: &dyn Fn(&str, &mut ToolSettings), auth: bool) -> World {
         max_in_flight: 100,
         legacy_sessions: gateway::LegacySessions::Auto,
         session_idle: gateway::sessions::SESSION_IDLE,
+        single_use: false,
     };
     let gateway = Gateway::new(GatewayParts {
         ledger,
@@ -97,6 +98,7 @@ async fn world(tune: &dyn Fn(&str, &mut ToolSettings), auth: bool) -> World {
         metrics,
         changes: gateway::Changes::default(),
         keeper: None,
+        connections: Arc::default(),
     });
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addr = listener.local_addr().unwrap();

@@ -362,7 +362,7 @@ async fn legs_end_before_the_client_gives_up() {
         reply = ann(w, call("works", arguments.clone(), Some(&state(&reply)), None)).await;
         assert!(legs < 20);
     }
-    assert_eq!(legs, 8, "two of ten rounds are kept");
+    assert_eq!(legs, 9, "one of ten rounds is kept");
     assert_eq!(kind(&reply), "still_running");
     let error = result(&reply)["_meta"]["dev.counterfoil/error"].clone();
     tool.open();

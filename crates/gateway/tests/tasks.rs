@@ -112,6 +112,33 @@ async fn a_client_without_tasks_gets_none() {
     }
 }
 
+/// A yes that the client can't be asked for is waited for as a task, which goes on when an operator gives it.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_approval_that_its_client_can_not_give_is_a_task() {
+    let (p, tool) = worlds(|s| s.approval = gateway::approval::Approval::Always).await;
+    let mute = json!({ META_CAPABILITIES: { "extensions": { "io.modelcontextprotocol/tasks": {} } } });
+    for (n, name) in ["task", "auto"].into_iter().enumerate() {
+        let ask = |method: &'static str, params: Value| as_one(&p.b, "ann", mute.clone(), method, params);
+        let params = call(name, json!({ "send": "key" }), None, None);
+        let first = ask("tools/call", params.clone()).await;
+        let (id, op) = (task_of(&first), operation_of(&first));
+        assert_eq!(task_of(&ask("tools/call", params).await), id, "the same task");
+        let told = ask("tasks/get", json!({ "taskId": id })).await;
+        assert_eq!(result(&told)["status"], "working");
+        let how = format!("counterfoil ops approve {op}");
+        assert!(result(&told)["statusMessage"].as_str().unwrap().ends_with(&how), "{:?}", told.messages);
+        assert_eq!((tool.ran(), tool.sent()), (n, n), "nothing is done before a yes");
+        p.a.operator_post(&format!("/v1/ops/{op}/approve"), &json!({ "by": "eve" })).await;
+        p.becomes(&op, "completed").await;
+        let done = ask("tasks/get", json!({ "taskId": id })).await;
+        assert_eq!(result(&done)["status"], "completed");
+        assert_eq!(tool.sent(), n + 1);
+    }
+    // Where there are no tasks, the call itself is told.
+    let inline = call("inline", json!({ "send": "key" }), None, None);
+    assert_eq!(kind(&as_one(&p.a, "ann", mute, "tools/call", inline).await), "approval_required");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_same_operation_is_the_same_task() {
     let (p, tool) = worlds(|_| {}).await;

@@ -40,13 +40,24 @@ pub struct Driven {
 impl Stage {
     /// Three replicas of the gateway, or of the fixture, with more configuration at the end.
     pub fn open(native: bool, more: &str) -> Result<Stage> {
+        Stage::open_with(native.then_some("--orders"), more, |_, _| Ok(()))
+    }
+
+    /// Three replicas of the gateway, or of the fixture with what this argument adds; `prepare` puts into the project's
+    /// folder what the configuration names, for the provider at this address.
+    pub fn open_with(
+        fixture_with: Option<&str>,
+        more: &str,
+        prepare: impl FnOnce(&Project, SocketAddr) -> Result<()>,
+    ) -> Result<Stage> {
         let home = Project::empty()?;
         let provider = home.path().join("provider");
         let sandbox = Sandbox::start(&provider, &home.path().join("provider.log"), "127.0.0.1:0")?;
         let mut project = Project::with_classes_and(sandbox.addr, more)?;
         cluster::configure(&project)?;
-        let cluster = if native {
-            project.serve.push("--orders".into());
+        prepare(&project, sandbox.addr)?;
+        let cluster = if let Some(argument) = fixture_with {
+            project.serve.push(argument.into());
             Cluster::start_with(&mut project, 3, Some(fixture()?))?
         } else {
             Cluster::start(&mut project, 3)?
@@ -143,7 +154,7 @@ impl Stage {
     pub fn is_armed(&self, point: &str) -> bool {
         let (name, _) = point.split_once('@').unwrap_or((point, ""));
         let points = self.project.path().join("replicas/points");
-        points.join(name).exists() || points.join(point).exists()
+        [name.to_owned(), format!("{name}@2"), format!("{name}@3")].iter().any(|f| points.join(f).exists())
     }
 
     /// One effect, in both books.

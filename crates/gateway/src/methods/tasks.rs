@@ -83,6 +83,11 @@ fn message(op: &Operation) -> Option<String> {
             "It is not known whether it had its effect: {reason}. It is being found out, or an operator decides."
         )),
         Execution::Running if op.cancel_requested => Some("It was asked to stop.".into()),
+        Execution::InputRequired { .. } if op.waits_for_approval() => Some(format!(
+            "It waits for a person's yes. Where the client can't ask for it, an operator gives it: \
+             counterfoil ops approve {}",
+            op.id
+        )),
         _ => None,
     }
 }
@@ -108,7 +113,9 @@ pub(crate) async fn detailed(shared: &Shared, op: &Operation, declared: &Raw) ->
             let open: Vec<InputRequest> = asked.iter().filter(may).cloned().collect();
             if open.is_empty() {
                 // Nothing that this client could answer: somebody else has to.
-                let text = "It waits for an answer that this client can't give.".to_owned();
+                let text = message(op);
+                let text =
+                    text.unwrap_or_else(|| "It waits for an answer that this client can't give.".to_owned());
                 return Ok(crate::answer::raw(&base(shared, op, "working", Some(text))));
             }
             Some(("inputRequests", input::of_requests(&open)))
@@ -228,8 +235,8 @@ async fn answer(
             Unfit::Answer(e) => *e,
             Unfit::Store(_) => rounds::unavailable(),
         })?;
-        let done = match rounds::decide(shared, principal, op.id, &given).await {
-            Some(done) => done,
+        let done = match &given.decision {
+            Some(decision) => rounds::decide(shared, principal, op.id, decision).await,
             None if given.given.is_empty() => return Ok(()),
             None => match shared.ledger.answer(op.id, principal, &given.given).await {
                 Err(OperateError::Refused { refusal: Refusal::AnswerConflict, .. }) => {

@@ -64,6 +64,7 @@ pub fn settings() -> GatewaySettings {
         max_in_flight: 100,
         legacy_sessions: LegacySessions::Auto,
         session_idle: gateway::sessions::SESSION_IDLE,
+        single_use: false,
     }
 }
 
@@ -94,10 +95,15 @@ pub struct Parts {
 }
 
 pub async fn serve(parts: Parts) -> World {
+    serve_on(parts.store.clone(), parts).await
+}
+
+/// The same with another store for the ledger, such as one that watches that of `parts`.
+pub async fn serve_on(ledgers: Arc<dyn Store>, parts: Parts) -> World {
     let Parts { store, env, offer, settings, auth, keeper, poll } = parts;
     let metrics = Arc::new(Metrics::default());
     let paced = Settings { poll, ..Settings::default() };
-    let ledger = Ledger::new(store.clone(), env, paced, metrics.clone());
+    let ledger = Ledger::new(ledgers, env, paced, metrics.clone());
     let platform = settings.legacy_sessions == LegacySessions::Platform;
     let gateway = Gateway::new(GatewayParts {
         ledger,
@@ -107,6 +113,7 @@ pub async fn serve(parts: Parts) -> World {
         metrics,
         changes: gateway::Changes::default(),
         keeper,
+        connections: Arc::default(),
     });
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addr = listener.local_addr().unwrap();

@@ -59,6 +59,15 @@ pub async fn pair(offer: impl Fn() -> Offer, auth: bool) -> Pair {
 }
 
 pub async fn pair_for(offer: impl Fn() -> Offer, auth: bool, state_ttl: Millis) -> Pair {
+    pair_with(offer, auth, state_ttl, settings()).await
+}
+
+pub async fn pair_with(
+    offer: impl Fn() -> Offer,
+    auth: bool,
+    state_ttl: Millis,
+    settings: GatewaySettings,
+) -> Pair {
     let clock = Arc::new(Clock::default());
     let store = Arc::new(MemoryStore::new(clock.clone(), Time(1_700_000_000_000), Attention::default()));
     let place = seal::MasterPlace::Given(seal::MasterKey::new().unwrap());
@@ -66,7 +75,7 @@ pub async fn pair_for(offer: impl Fn() -> Offer, auth: bool, state_ttl: Millis) 
     let shelf = Arc::new(seal::OnLedger(store.clone()));
     let keeper = seal::Keeper::start(shelf, place.clone(), sealing.clone()).await.unwrap();
     let one = || {
-        let settings = GatewaySettings { legacy_sessions: LegacySessions::Always, ..settings() };
+        let settings = GatewaySettings { legacy_sessions: LegacySessions::Always, ..settings.clone() };
         let (store, env, keeper) = (store.clone(), clock.clone(), Some(keeper.clone()));
         serve(Parts { store, env, offer: offer(), settings, auth, keeper, poll: Millis(40) })
     };
