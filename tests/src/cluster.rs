@@ -230,7 +230,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Whichever comes to this failpoint first breaks there: `name`, `name@2`, `name:stop`.
+    /// Whichever comes to this failpoint first breaks there: `name`, `name@2`, `name@3`, `name:stop`.
     ///
     /// # Errors
     /// What the system says.

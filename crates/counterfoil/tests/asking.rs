@@ -288,8 +288,26 @@ async fn a_handle_is_changed_once_however_often_the_function_runs() {
     for gone in [basket.as_str(), "hdl_unknown"] {
         let error = call(&mcp, "basket_add", json!({ "basket": gone, "item": "fig" }), sure.clone()).await;
         assert_eq!(error["isError"], true, "{error}");
-        assert!(text(&error).contains("handle_unknown: there is no such basket handle"), "{error}");
+        assert!(text(&error).starts_with("There is no such basket handle for this caller"), "{error}");
+        assert_eq!(error["_meta"]["dev.counterfoil/error"]["kind"], "handle_unknown", "{error}");
     }
+    running.shutdown().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_key_of_a_yes_to_the_call_is_nobody_elses() {
+    let dir = tempfile::tempdir().unwrap();
+    let native = Native::new().tool(changing("jobs.ask", |attempt, _: NoArguments| async move {
+        attempt.ask(&[input::form::<Sure>("approval", "Sure?")?]).await?;
+        Ok(CallResult::text("asked"))
+    }));
+    let running = Server::start_with(config(dir.path()), native).await.unwrap();
+    let mcp = client(&running, json!({ "elicitation": {} }));
+    let refused = call(&mcp, "jobs_ask", json!({}), json!({ "approval": { "sure": true } })).await;
+    assert_eq!(refused["isError"], true, "{refused}");
+    let why =
+        "Nothing was asked: the key \"approval\" is that of a person's yes to the call; choose another.";
+    assert!(text(&refused).contains(why), "{refused}");
     running.shutdown().await.unwrap();
 }
 

@@ -541,6 +541,7 @@ async fn what_a_reload_can_not_change_is_named() {
         ("legacy_sessions = \"never\"", "[server] legacy_sessions"),
         ("legacy_session_idle = \"1h\"", "[server] legacy_session_idle"),
         ("[seal]\nstate_ttl = \"1h\"", "[seal]"),
+        ("[seal]\nsingle_use = true", "[seal]"),
     ] {
         let new = parse(&format!("[sandbox]\n[server]\n{text}\n")).unwrap();
         assert_eq!(core.reload(&new).unwrap(), [named]);

@@ -34,9 +34,12 @@ struct Cli {
     /// Adds the traps.
     #[arg(long)]
     traps: bool,
-    /// Adds the tools that ask before they refund; the configuration has the method that they call.
+    /// Adds the tools that ask before they refund, and baskets; the configuration has the method that they call.
     #[arg(long)]
     orders: bool,
+    /// Adds the tools of the example `basket`; the configuration has the method that they call.
+    #[arg(long)]
+    shop: bool,
     /// Where its ledger is; a temporary folder if left out.
     #[arg(long)]
     data: Option<PathBuf>,
@@ -82,9 +85,9 @@ async fn main() -> Result<()> {
                 _ = b.recv() => {}
             }
         };
-        return Ok(Server::stdio(config, fixture::native(cli.traps, cli.orders), None, stop).await?);
+        return Ok(Server::stdio(config, fixture::native(cli.traps, cli.orders, cli.shop), None, stop).await?);
     }
-    let running = Server::start_with(config, fixture::native(cli.traps, cli.orders)).await?;
+    let running = Server::start_with(config, fixture::native(cli.traps, cli.orders, cli.shop)).await?;
     println!("{}", serde_json::json!({ "url": running.endpoint() }));
     let [a, b] = &mut ends;
     tokio::select! {

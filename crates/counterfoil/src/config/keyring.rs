@@ -87,6 +87,7 @@ fn waited(child: &mut Child, patience: Duration) -> Option<bool> {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

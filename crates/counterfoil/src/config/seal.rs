@@ -18,11 +18,13 @@ pub struct SealConfig {
     pub master: Option<MasterKey>,
     /// How long a sealed token lives.
     pub state_ttl: Millis,
+    /// Whether a state of a request that only reads may be brought back once.
+    pub single_use: bool,
 }
 
 impl Default for SealConfig {
     fn default() -> SealConfig {
-        SealConfig { master: None, state_ttl: STATE_TTL }
+        SealConfig { master: None, state_ttl: STATE_TTL, single_use: false }
     }
 }
 
@@ -41,13 +43,21 @@ pub(super) fn read(section: &Reader<'_>, environment: &Environment, base: &Path)
                 None
             }
         });
+    let single_use = section.bool("single_use");
     section.finish();
-    SealConfig { master, state_ttl: ttl.map_or(STATE_TTL, |(t, _)| t) }
+    SealConfig {
+        master,
+        state_ttl: ttl.map_or(STATE_TTL, |(t, _)| t),
+        single_use: single_use.is_some_and(|(yes, _)| yes),
+    }
 }
 
 fn master(text: &str, at: &At, environment: &Environment, base: &Path) -> Result<MasterKey, String> {
     if matches!(at, At::Line(..)) && !text.contains("${") {
-        return Err("a secret is named, \"${env:NAME}\", \"${file:PATH}\" or \"${keyring:NAME}\", never written".into());
+        return Err(
+            "a secret is named, \"${env:NAME}\", \"${file:PATH}\" or \"${keyring:NAME}\", never written"
+                .into(),
+        );
     }
     MasterKey::read(&environment.secret(text, base)?).map_err(|e| e.to_string())
 }

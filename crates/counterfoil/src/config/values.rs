@@ -93,7 +93,7 @@ pub(super) fn path(text: &str) -> Result<String, String> {
     {
         return Err(format!("{text:?} is not a path; write for example \"/mcp\""));
     }
-    let taken = ["/healthz", "/readyz", "/metrics", "/console", "/api", "/.well-known"];
+    let taken = ["/healthz", "/readyz", "/metrics", "/connect", "/console", "/api", "/.well-known"];
     match taken.iter().find(|t| text == **t || text.starts_with(&format!("{t}/"))) {
         Some(t) => Err(format!("{t} is taken; choose another path")),
         None => Ok(text.to_owned()),

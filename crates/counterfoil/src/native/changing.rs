@@ -15,7 +15,7 @@ use super::tool::{ToolError, Worked};
 use async_trait::async_trait;
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, OptionFuture};
-use gateway::{BadArguments, Tool, turns};
+use gateway::{APPROVAL_KEY, BadArguments, Tool, turns};
 use ledger::canonical::canonicalise_arguments;
 use ledger::{
     Ask, Fingerprint, InputKind, Intent, Performed, RunError, Stopped, StoreError, Strategy, ToolResult,
@@ -50,6 +50,8 @@ pub(super) struct Changing {
     pub calls: Arc<[String]>,
     pub methods: Methods,
     pub kinds: handles::Kinds,
+    /// It has an `outputSchema`.
+    pub promises: bool,
 }
 
 #[async_trait]
@@ -87,6 +89,11 @@ impl Tool for Changing {
                 return match worked {
                     Ok(result) => Ok(result.finish()),
                     Err(ToolError::Bad(why) | ToolError::Failed(why)) => Err(RunError::Tool(why)),
+                    // Over something that was done, an account of it is owed.
+                    Err(ToolError::Handle(e)) => match e.ends_tool(self.promises) {
+                        Some(result) if attempt.operation().effects.is_empty() => Ok(result),
+                        _ => Err(RunError::Tool(e.to_string())),
+                    },
                 };
             }
             tokio::select! {
@@ -208,7 +215,7 @@ impl Changing {
         name: &EffectName,
         wanted: step::Wanted,
     ) -> Result<Performed, Stopped> {
-        let tool = attempt.operation().scope.tool;
+        let tool = attempt.operation().scope.tool.clone();
         let intent = step::intent(&name.name, &name.discriminator, &wanted, &tool);
         // What is recorded for it counts; another wish under its name is stopped.
         let _turn = turns::take(intent.recovery.strategy, &intent.summary).await;
@@ -279,6 +286,10 @@ fn told<T>(name: &EffectName, done: Result<T, Refused>) -> Result<Result<T, Tool
 
 /// Asks, and reads what was answered. Without an answer the attempt ends here.
 async fn ask(attempt: &ledger::Attempt, requests: &[InputRequest]) -> Result<Vec<Answer>, Stopped> {
+    if requests.iter().any(|r| r.key() == APPROVAL_KEY) {
+        let why = format!("the key {APPROVAL_KEY:?} is that of a person's yes to the call; choose another");
+        return Err(Stopped::NeverSent(why));
+    }
     let asks = requests.iter().map(|r| Ask {
         key: r.key().to_owned(),
         kind: InputKind::Client,

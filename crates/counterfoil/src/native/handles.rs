@@ -6,7 +6,9 @@
 
 use super::attempt::{Attempt, EffectName, Want};
 use super::tool::ToolError;
-use ledger::handle::{MAX_HANDLE_VALUE, MAX_HANDLES};
+use gateway::handles::MAX_LIST;
+use gateway::{HandleError, Held};
+use ledger::handle::MAX_HANDLE_VALUE;
 use ledger::{Handle, HandleChange, HandleConflict, Millis, Receipt, Stopped, StoreError};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -17,8 +19,6 @@ use tokio::sync::oneshot;
 
 /// The longest that a handle of a caller without a name lives.
 const ANONYMOUS: Millis = Millis::secs(3600);
-/// The most handles that one reading lists.
-const MAX_LIST: usize = 100;
 
 /// A kind of handles, as a tool declares it.
 #[derive(Clone, Debug)]
@@ -56,54 +56,6 @@ impl Kind {
             shown(self.idle),
             shown(self.absolute)
         )
-    }
-}
-
-/// Why a handle can't be used. As a [`ToolError`] it says so in words that a model can act on.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum HandleError {
-    /// There is none of this name and kind for this caller: it never was, or has expired, or was destroyed, or is another
-    /// caller's. Nobody is told which.
-    #[error(
-        "handle_unknown: there is no such {0} handle, or not any more (handles expire); nothing was changed. Begin a new one."
-    )]
-    Unknown(String),
-    /// Somebody changed it since it was read.
-    #[error(
-        "handle_moved: it was changed meanwhile by another call; nothing was changed. Call again to work on what is there now."
-    )]
-    Moved,
-    /// The caller has as many as it may have.
-    #[error(
-        "handle_full: this caller has {MAX_HANDLES} handles, which is the most; end some that are not needed, then call again."
-    )]
-    Full,
-    /// The tool's mistake: an undeclared kind, a value that is too large, a name that was used before.
-    #[error("{0}")]
-    Wrong(String),
-}
-
-impl From<HandleError> for ToolError {
-    fn from(e: HandleError) -> ToolError {
-        ToolError::failed(e.to_string())
-    }
-}
-
-/// A handle's value as it was read.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Held<T> {
-    /// The value. Change it here, and pass it to [`Handles::update`].
-    pub value: T,
-    kind: String,
-    version: u64,
-    id_hash: [u8; 32],
-}
-
-impl<T> Held<T> {
-    /// Counts the changes of its value, from 1 on.
-    #[must_use]
-    pub fn version(&self) -> u64 {
-        self.version
     }
 }
 
@@ -176,11 +128,11 @@ impl Handles {
     /// effect may depend on it; see [`Handles::fixed`].
     ///
     /// # Errors
-    /// [`HandleError::Unknown`]; [`HandleError::Wrong`] if it is not of this type.
+    /// [`HandleError::Unknown`], [`HandleError::Expired`]; [`HandleError::Wrong`] if it is not of this type.
     pub async fn get<T: DeserializeOwned>(&self, kind: &str, handle: &str) -> Result<Held<T>, HandleError> {
         let (kind, text) = (kind.to_owned(), handle.to_owned());
         let held = self.want(None, |answer| Wanted::Get { kind, text, keep: false, answer }).await?;
-        typed(held)
+        held.typed()
     }
 
     /// As [`Handles::get`]; what it read is kept with the operation under `name`, and when the function runs again it is
@@ -197,7 +149,7 @@ impl Handles {
         let (kind, text) = (kind.to_owned(), handle.to_owned());
         let name = Some(name.into());
         let held = self.want(name, |answer| Wanted::Get { kind, text, keep: true, answer }).await?;
-        typed(held)
+        held.typed()
     }
 
     /// The caller's handles of a kind, 100 at most, in no order that says anything. Their texts are known to the caller
@@ -207,30 +159,30 @@ impl Handles {
     /// [`HandleError::Wrong`]: one is not of this type.
     pub async fn list<T: DeserializeOwned>(&self, kind: &str) -> Result<Vec<Held<T>>, HandleError> {
         let all = self.want(None, |answer| Wanted::List { kind: kind.to_owned(), answer }).await?;
-        all.into_iter().map(typed).collect()
+        all.into_iter().map(Held::typed).collect()
     }
 
     /// Replaces its value, if nobody did since it was read; gives what is there then. When the function runs again
     /// nothing is replaced, and what was there then is given: go on with that.
     ///
     /// # Errors
-    /// [`HandleError::Moved`], [`HandleError::Unknown`], [`HandleError::Wrong`]. Nothing was changed, and the name may be
-    /// used again.
+    /// [`HandleError::Moved`], [`HandleError::Unknown`], [`HandleError::Expired`], [`HandleError::Wrong`]. Nothing was
+    /// changed, and the name may be used again.
     pub async fn update<T: Serialize + DeserializeOwned>(
         &self,
         name: impl Into<EffectName>,
         held: &Held<T>,
     ) -> Result<Held<T>, HandleError> {
         let value = written(&held.value)?;
-        let held = Held { value: (), kind: held.kind.clone(), version: held.version, id_hash: held.id_hash };
+        let held = held.with(());
         let held = self.want(Some(name.into()), |answer| Wanted::Update { held, value, answer }).await?;
-        typed(held)
+        held.typed()
     }
 
     /// Ends it, whatever its value is by now.
     ///
     /// # Errors
-    /// [`HandleError::Unknown`].
+    /// [`HandleError::Unknown`], [`HandleError::Expired`].
     pub async fn destroy(
         &self,
         name: impl Into<EffectName>,
@@ -268,16 +220,6 @@ fn written(value: &impl Serialize) -> Result<Vec<u8>, HandleError> {
     Ok(text)
 }
 
-fn typed<T: DeserializeOwned>(held: Held<Box<RawValue>>) -> Result<Held<T>, HandleError> {
-    let Held { value, kind, version, id_hash } = held;
-    let value = serde_json::from_str(value.get()).map_err(|_| {
-        HandleError::Wrong(format!(
-            "The value of this {kind} handle is not of the form that this tool reads."
-        ))
-    })?;
-    Ok(Held { value, kind, version, id_hash })
-}
-
 /// What is kept of a step with a handle.
 #[derive(Serialize, Deserialize)]
 struct Kept {
@@ -294,22 +236,18 @@ impl Kept {
     fn held(receipt: &Receipt, kind: String, id_hash: [u8; 32]) -> Result<Held<Box<RawValue>>, Stopped> {
         let damaged = || Stopped::Store(StoreError::Damaged("what a handle was can't be read".into()));
         let kept: Kept = serde_json::from_slice(&receipt.0).map_err(|_| damaged())?;
-        Ok(Held { value: kept.value.ok_or_else(damaged)?, kind, version: kept.version, id_hash })
+        Ok(Held::new(kept.value.ok_or_else(damaged)?, kind, kept.version, id_hash))
     }
 }
 
 fn conflict(kind: &str, c: HandleConflict) -> HandleError {
     match c {
         HandleConflict::Moved { .. } => HandleError::Moved,
+        HandleConflict::Expired => HandleError::Expired(kind.to_owned()),
         HandleConflict::Gone => HandleError::Unknown(kind.to_owned()),
         HandleConflict::Taken => HandleError::Wrong("The tool made this handle before.".into()),
         HandleConflict::Full => HandleError::Full,
     }
-}
-
-fn held(h: Handle) -> Option<Held<Box<RawValue>>> {
-    let value = serde_json::from_slice(&h.value).ok()?;
-    Some(Held { value, kind: h.kind, version: h.version, id_hash: h.id_hash })
 }
 
 /// Does what is wished. `Ok(false)`: nothing was recorded, so the step's name may be used again.
@@ -322,7 +260,7 @@ pub(super) async fn grant(
     name: &str,
     wanted: Wanted,
 ) -> Result<bool, Stopped> {
-    let principal = attempt.operation().scope.principal;
+    let principal = attempt.operation().scope.principal.clone();
     match wanted {
         Wanted::Create { kind, value, answer } => {
             let Some(declared) = kinds.iter().find(|k| k.name == kind) else {
@@ -348,16 +286,15 @@ pub(super) async fn grant(
         }
         Wanted::Get { kind, text, keep, answer } => {
             let id_hash = ledger::handle::id_hash(&text);
-            let recorded = keep && attempt.operation().effect(name, "").is_some();
-            let found = match recorded {
-                true => None,
-                false => attempt.handle(&text).await?.filter(|h| h.kind == kind).and_then(held),
+            let now = if keep && attempt.operation().effect(name, "").is_some() {
+                // What was read then counts.
+                Receipt(Vec::new())
+            } else {
+                match Held::found(attempt.handle(&text).await?, &kind) {
+                    Ok(h) if keep => Kept::of(h.version(), Some(h.value.get().as_bytes())),
+                    found => return Ok(tell(answer, found.map_err(Into::into))),
+                }
             };
-            if !keep || (found.is_none() && !recorded) {
-                return Ok(tell(answer, found.ok_or_else(|| HandleError::Unknown(kind).into())));
-            }
-            let now = found
-                .map_or_else(|| Receipt(Vec::new()), |h| Kept::of(h.version, Some(h.value.get().as_bytes())));
             let what = [kind.as_bytes(), b" ", &id_hash[..]].concat();
             let done = match attempt.local(name, "", &what, now).await {
                 Ok(receipt) => Ok(Kept::held(&receipt, kind, id_hash)?),
@@ -368,10 +305,10 @@ pub(super) async fn grant(
         }
         Wanted::List { kind, answer } => {
             let all = attempt.handles(Some(&kind), None, MAX_LIST).await?;
-            Ok(tell(answer, Ok(all.into_iter().filter_map(held).collect())))
+            Ok(tell(answer, Ok(all.into_iter().filter_map(Held::of).collect())))
         }
         Wanted::Update { held, value, answer } => {
-            let Held { kind, version, id_hash, .. } = held;
+            let (kind, version, id_hash) = (held.kind().to_owned(), held.version(), held.id_hash());
             let receipt = Kept::of(version + 1, Some(&value));
             let at = attempt.now();
             let update = HandleChange::Update { id_hash, principal, expected: version, value, at };
@@ -383,9 +320,9 @@ pub(super) async fn grant(
         Wanted::Destroy { kind, text, answer } => {
             let id_hash = ledger::handle::id_hash(&text);
             if attempt.operation().effect(name, "").is_none()
-                && attempt.handle(&text).await?.is_none_or(|h| h.kind != kind)
+                && let Err(e) = Held::found(attempt.handle(&text).await?, &kind)
             {
-                return Ok(tell(answer, Err(HandleError::Unknown(kind).into())));
+                return Ok(tell(answer, Err(e.into())));
             }
             let destroy = HandleChange::Destroy { id_hash, principal, expected: None, at: attempt.now() };
             let done = change(attempt, name, &kind, destroy, Kept::of(0, None)).await?;

@@ -15,6 +15,8 @@ pub(super) type Handler =
 
 pub(super) struct Reading {
     pub handler: Handler,
+    /// It has an `outputSchema`.
+    pub promises: bool,
 }
 
 #[async_trait]
@@ -25,6 +27,9 @@ impl ReadTool for Reading {
         match guarded(limit, work).await {
             Ok(Ok(result)) => Ok(result.finish()),
             Ok(Err(ToolError::Bad(why))) => Err(BadArguments(why)),
+            Ok(Err(ToolError::Handle(e))) => {
+                Ok(e.ends_tool(self.promises).unwrap_or_else(|| CallResult::error(e.to_string()).finish()))
+            }
             Ok(Err(ToolError::Failed(why))) => Ok(CallResult::error(why).finish()),
             Err(broke) => {
                 let sentence = broke.sentence("The tool");

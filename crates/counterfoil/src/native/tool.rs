@@ -9,7 +9,7 @@ use super::reading::{Handler as ReadHandler, Reading};
 use super::schema;
 use futures_util::future::BoxFuture;
 use gateway::tool::Mode;
-use gateway::{Body, Context, Icon, ToolSettings, ToolSpec};
+use gateway::{Approval, Body, Context, HandleError, Icon, ToolSettings, ToolSpec};
 use ledger::{Millis, Unkeyed};
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
@@ -27,6 +27,11 @@ pub enum ToolError {
     /// again, if nothing was changed before; else it ends with an account of what was.
     #[error("{0}")]
     Failed(String),
+    /// A handle can't be used. One that is unknown or has expired stays so: where nothing was changed before, that is
+    /// the answer, of the kind `handle_unknown` or `handle_expired`, and it is kept. All else is as
+    /// [`ToolError::Failed`].
+    #[error(transparent)]
+    Handle(#[from] HandleError),
 }
 
 impl ToolError {
@@ -53,6 +58,7 @@ pub(crate) struct Chosen {
     pub wait: Option<Millis>,
     pub mode: Option<Mode>,
     pub task_after: Option<Millis>,
+    pub approval: Option<Approval>,
     pub retention: Option<Millis>,
 }
 
@@ -265,6 +271,14 @@ impl Tool {
         self
     }
 
+    /// Each call waits for a person's yes before the function runs: the client asks its user, or an operator says it.
+    /// `approval` in the configuration counts more.
+    #[must_use]
+    pub fn approval(mut self) -> Tool {
+        self.chosen.approval = Some(Approval::Always);
+        self
+    }
+
     /// Declares a kind of handles that it makes: they end when they are not used for `idle`, and `absolute` after they
     /// were made. For callers without a name that is an hour at most. Its description says so.
     #[must_use]
@@ -329,12 +343,15 @@ impl Tool {
             annotations: self.annotations.as_ref().map(schema::raw),
         };
         let body = match &self.does {
-            Does::Reads(handler) => Body::Read(Arc::new(Reading { handler: handler.clone() })),
+            Does::Reads(handler) => {
+                Body::Read(Arc::new(Reading { handler: handler.clone(), promises: self.output.is_some() }))
+            }
             Does::Changes { calls, handler } => Body::Mutating(Arc::new(Changing {
                 handler: handler.clone(),
                 calls: calls.clone(),
                 methods: methods.clone(),
                 kinds: self.kinds.clone().into(),
+                promises: self.output.is_some(),
             })),
         };
         (spec, settings, body)

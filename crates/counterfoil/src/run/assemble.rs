@@ -1,10 +1,12 @@
 //! From the configuration to the tools that are served: manifests read, secrets resolved, every setting decided.
 
-use crate::config::{At, Config, ConfigError, Problem, Set, ToolConfig, nearest, read_file};
+use crate::config::{At, Auth, Config, ConfigError, Problem, Set, ToolConfig, nearest, read_file};
 use crate::native::{Bound, Chosen, Native, Registry};
 use gateway::catalog::ListSettings;
 use gateway::tool::Mode;
-use gateway::{Approval, Body, Catalog, CatalogError, Offer, ToolSettings, ToolSpec, http_tool, status};
+use gateway::{
+    Approval, Body, Catalog, CatalogError, Connections, Offer, ToolSettings, ToolSpec, http_tool, status,
+};
 use ledger::{Ledger, OperationPolicy};
 use provider::{ConfigCredentials, Format, HttpExecutor, Integration, Method, MethodEffect, Overrides};
 use std::collections::HashMap;
@@ -35,6 +37,18 @@ pub(crate) struct Assembled {
 /// # Errors
 /// [`ConfigError`]: every file that is wrong.
 pub fn load(config: &Config, sandbox_at: Option<SocketAddr>) -> Result<Loaded, ConfigError> {
+    load_with(config, sandbox_at, Arc::default())
+}
+
+/// The same, with the credentials of principals.
+///
+/// # Errors
+/// [`ConfigError`]: every file that is wrong.
+pub(crate) fn load_with(
+    config: &Config,
+    sandbox_at: Option<SocketAddr>,
+    connections: Arc<Connections>,
+) -> Result<Loaded, ConfigError> {
     let mut integrations = Vec::new();
     let mut problems = Vec::new();
     if let Some(at) = sandbox_at {
@@ -62,7 +76,10 @@ pub fn load(config: &Config, sandbox_at: Option<SocketAddr>) -> Result<Loaded, C
             }
         };
         match Integration::parse(&shown, &text, Format::of(&shown), config.mode) {
-            Ok(i) if i.name() == r.name => integrations.push(i),
+            Ok(i) if i.name() == r.name => match unproved(config, &i) {
+                Some(why) => problems.push(wrong(format!("the manifest {shown} {why}"))),
+                None => integrations.push(i),
+            },
             Ok(i) => problems.push(wrong(format!("the manifest {shown} is of {:?}, not {:?}; canonical ids depend on the name, so make both the same", i.name(), r.name))),
             Err(e) => problems.push(from_provider(&e)),
         }
@@ -73,8 +90,29 @@ pub fn load(config: &Config, sandbox_at: Option<SocketAddr>) -> Result<Loaded, C
     let credentials = ConfigCredentials::load(&integrations)
         .map_err(|e| ConfigError { problems: vec![from_provider(&e)] })?;
     let missing = credentials.missing();
+    let credentials = credentials.with_own(connections);
     let executor = Arc::new(HttpExecutor::new(Arc::new(credentials)));
     Ok(Loaded { integrations, executor, missing })
+}
+
+/// Why principals can't have credentials of their own here, if an integration asks for that.
+fn unproved(config: &Config, integration: &Integration) -> Option<String> {
+    if !integration.is_per_principal() {
+        return None;
+    }
+    const PER: &str = "has [auth] per = \"principal\"";
+    let public = config.server.public_url.as_ref();
+    if config.auth == Auth::None && public.is_some_and(|url| url.scheme() == "https") {
+        return Some(format!(
+            "{PER}, and with [auth] mode = \"none\" everybody is the same principal: whoever reaches public_url would act under the credential of one; set mode = \"api-key\" in [auth], or take public_url out"
+        ));
+    }
+    if public.is_none() && !config.server.listen.ip().is_loopback() {
+        return Some(format!(
+            "{PER}, and people have to reach the page where they give it; set [server] public_url to the https address of this server"
+        ));
+    }
+    None
 }
 
 fn from_provider(e: &provider::ConfigError) -> Problem {
@@ -381,7 +419,7 @@ fn settings(config: &Config, own: Option<&ToolConfig>, chosen: &Chosen) -> ToolS
         ),
         inline_limit: first(inline, chosen.wait.as_ref(), d.inline_limit.as_ref(), base.inline_limit),
         mode: mode(config, own, None),
-        approval: approval(config, own),
+        approval: approval(config, own, chosen),
         policy,
     }
 }
@@ -392,9 +430,10 @@ fn mode(config: &Config, own: Option<&ToolConfig>, author: Option<Mode>) -> Mode
     own.or(author).or(config.defaults.mode.as_ref().map(|s| s.value)).unwrap_or_default()
 }
 
-fn approval(config: &Config, own: Option<&ToolConfig>) -> Approval {
-    let set = own.and_then(|t| t.approval.as_ref()).or(config.defaults.approval.as_ref());
-    set.map(|s| s.value.clone()).unwrap_or_default()
+fn approval(config: &Config, own: Option<&ToolConfig>, chosen: &Chosen) -> Approval {
+    let (own, default) = (own.and_then(|t| t.approval.as_ref()), config.defaults.approval.as_ref());
+    let value = |set: &'_ Set<Approval>| set.value.clone();
+    own.map(value).or_else(|| chosen.approval.clone()).or_else(|| default.map(value)).unwrap_or_default()
 }
 
 /// Arguments that an approval looks at and the tool does not take: every call would wait, which is hardly meant.

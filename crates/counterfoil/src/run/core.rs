@@ -12,7 +12,7 @@ use crate::Error;
 use crate::config::{Auth, Config, LedgerConfig};
 use crate::native::Native;
 use axum::Router;
-use gateway::{Alerting, ApiKeys, Gateway, GatewayParts, GatewaySettings, Metrics};
+use gateway::{Alerting, ApiKeys, Connections, Gateway, GatewayParts, GatewaySettings, Metrics};
 use ledger::{Env, Ledger, Observer, Settings, SystemEnv};
 use std::io::ErrorKind;
 use std::path::Path;
@@ -62,6 +62,7 @@ pub struct Core {
     /// The gateway.
     pub gateway: Gateway,
     pub(crate) api_keys: Arc<ApiKeys>,
+    pub(crate) connections: Arc<Connections>,
     operator: Router,
     opened: Option<Opened>,
     executor: Arc<Replaceable>,
@@ -110,7 +111,8 @@ impl Core {
         let mut provider_at = config.sandbox;
         let directory = config.ledger.directory().to_owned();
         // What is wrong in the files is found before anything is made.
-        let first = assemble::load(&config, provider_at)?;
+        let connections = Arc::new(Connections::default());
+        let first = assemble::load_with(&config, provider_at, connections.clone())?;
         if purpose == Use::Serve {
             sealing::given(&config)?;
         }
@@ -141,6 +143,11 @@ impl Core {
             },
             Use::Catalog | Use::Read | Use::Write | Use::Work => None,
         };
+        match &keeper {
+            Some(keeper) => connections.open(store.clone(), keeper.clone()),
+            None if purpose == Use::Work => sealing::open(&connections, &config, &store).await,
+            None => {}
+        }
         let mut loaded = first;
         if purpose.runs()
             && let Some(listen) = config.sandbox
@@ -148,7 +155,7 @@ impl Core {
             let b = Bundled::at(listen, &directory.join("sandbox")).await?;
             if Some(b.address) != provider_at {
                 provider_at = Some(b.address);
-                loaded = assemble::load(&config, provider_at)?;
+                loaded = assemble::load_with(&config, provider_at, connections.clone())?;
             }
             bundled = Some(b);
         }
@@ -175,6 +182,7 @@ impl Core {
             metrics,
             changes: native.changes(),
             keeper: keeper.clone(),
+            connections: connections.clone(),
         });
         let api_keys = Arc::new(ApiKeys::new(store).with_eras(config.server.eras_by_principal.clone()));
         let operator = gateway::operator::router(&gateway, api_keys.clone())
@@ -186,6 +194,7 @@ impl Core {
             config,
             gateway,
             api_keys,
+            connections,
             operator,
             opened: Some(opened),
             executor,
@@ -273,7 +282,7 @@ impl Core {
     /// [`Error::Config`]: nothing was changed.
     pub fn reload(&self, new: &Config) -> Result<Vec<&'static str>, Error> {
         let at = self.config.sandbox.filter(|_| new.sandbox.is_some()).or(new.sandbox);
-        let loaded = assemble::load(new, at)?;
+        let loaded = assemble::load_with(new, at, self.connections.clone())?;
         let Assembled { catalog, methods } =
             assemble::catalog(new, &loaded, self.gateway.ledger(), &self.native)?;
         self.executor.replace(loaded.executor.clone());
@@ -391,6 +400,7 @@ fn settings(config: &Config) -> GatewaySettings {
         max_in_flight: MAX_IN_FLIGHT,
         legacy_sessions: config.server.legacy_sessions,
         session_idle: config.server.legacy_session_idle,
+        single_use: config.seal.single_use,
     }
 }
 

@@ -62,7 +62,7 @@ pub(crate) fn fingerprint(gateway: &Gateway, config: &Config) -> String {
     part(&server.path);
     part(&format!("{} {:?} {hosts:?} {principals:?}", server.max_body, server.eras));
     part(&format!("{:?} {}", server.legacy_sessions, server.legacy_session_idle.0));
-    part(&config.seal.state_ttl.0.to_string());
+    part(&format!("{} {}", config.seal.state_ttl.0, config.seal.single_use));
     part(&format!("{} {} {}", config.lists_ttl.0, config.ledger.lease.0, config.ledger.retention.0));
     // What clients see, and how their calls are treated.
     part(&hex(&gateway.digest()));

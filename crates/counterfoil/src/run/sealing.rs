@@ -56,6 +56,18 @@ pub(crate) async fn keeper(config: &Config, store: Arc<dyn Store>) -> Result<Kee
     Ok(Keeper::start(Arc::new(OnLedger(store)), place(config), settings(config)).await?)
 }
 
+/// Lets a process that runs operations for a while read the credentials of principals, where there is a ring that opens.
+/// It makes none, and without one the calls that need such a credential are not sent.
+pub(crate) async fn open(connections: &gateway::Connections, config: &Config, store: &Arc<dyn Store>) {
+    if given(config).is_err() || !matches!(store.shelved(seal::NAME).await, Ok(Some(_))) {
+        return;
+    }
+    match keeper(config, store.clone()).await {
+        Ok(keeper) => connections.open(store.clone(), keeper),
+        Err(e) => tracing::warn!(error = %e, "the credentials of principals can't be read here"),
+    }
+}
+
 /// What a running replica says of a ring that it can't read any more.
 pub(crate) fn drift(e: &seal::Error) -> Drift {
     Drift {
