@@ -11,5 +11,6 @@ pub mod process;
 pub mod recovery;
 pub mod replicas;
 pub mod runs;
+pub mod state;
 pub mod stored;
 pub mod streams;

@@ -23,7 +23,7 @@ pub struct Server {
 }
 
 impl Server {
-    fn start(command: &mut Command, log: &Path) -> Result<Server> {
+    pub(crate) fn start(command: &mut Command, log: &Path) -> Result<Server> {
         let shown = format!("{:?}", command.get_program());
         let mut process = Process::start(command, log)?;
         let ready = process.ready().with_context(|| shown.clone())?;

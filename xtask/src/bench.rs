@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 /// The programs of the package with the benchmarks.
-const PROGRAMS: [&str; 5] = ["bench", "echo", "echo_axum", "echo_rmcp", "fill"];
+const PROGRAMS: [&str; 7] = ["asks", "bench", "echo", "echo_axum", "echo_rmcp", "fill", "seal_rate"];
 
 /// Runs it. Whether every bar was met. With `first` as the first argument: a first look at cost, a read-only call and a
 /// ledgered one at 1, 16 and 64 connections.
@@ -83,7 +83,9 @@ fn peers() -> Result<()> {
     let folder = build_dir().join("bench");
     locked_packages(&source.join("ts"), &folder.join("ts"), &["server.mjs"])?;
     venv(&source.join("py/requirements.txt"), &folder.join("py"))?;
-    let (from, to) = (source.join("py/server.py"), folder.join("py/server.py"));
-    std::fs::copy(&from, to).with_context(|| from.display().to_string())?;
+    for name in ["py/server.py", "py/state.py"] {
+        let from = source.join(name);
+        std::fs::copy(&from, folder.join(name)).with_context(|| from.display().to_string())?;
+    }
     Ok(())
 }

@@ -1,4 +1,4 @@
-"""The same tool with the official Python SDK, on uvicorn, stateless and answering JSON.
+"""The same tools with the official Python SDK, on uvicorn, stateless and answering JSON.
 
 Prints {"url": ...} when it listens; ends when its standard input does. The reader of standard input is a thread that
 sleeps in its one read.
@@ -10,9 +10,12 @@ import os
 import socket
 import sys
 import threading
+from typing import Annotated
 
 import uvicorn
 from mcp.server import MCPServer
+from mcp.server.mcpserver import Elicit, Resolve
+from pydantic import BaseModel
 
 server = MCPServer("echo", log_level="WARNING")
 
@@ -21,6 +24,32 @@ server = MCPServer("echo", log_level="WARNING")
 def echo(text: str) -> str:
     """Gives back what it was given"""
     return text
+
+
+class Who(BaseModel):
+    """The first answer."""
+
+    who: str
+
+
+class Why(BaseModel):
+    """The second answer."""
+
+    why: str
+
+
+def ask_who(text: str) -> Elicit[Who]:
+    return Elicit(f"Who is to have {text}?", Who)
+
+
+def ask_why(who: Annotated[Who, Resolve(ask_who)]) -> Elicit[Why]:
+    return Elicit(f"Why is {who.who} to have it?", Why)
+
+
+@server.tool(structured_output=False)
+def two_rounds(text: str, who: Annotated[Who, Resolve(ask_who)], why: Annotated[Why, Resolve(ask_why)]) -> str:
+    """Gives back what it was given, after two rounds of questions"""
+    return f"{text} {who.who} {why.why}"
 
 
 def until_stdin_ends() -> None:

@@ -6,13 +6,13 @@ use clap::Parser;
 use counterfoil_benches::figures::Figures;
 use counterfoil_benches::process::load_average;
 use counterfoil_benches::runs::{self, Extent, PAIRS};
-use counterfoil_benches::{replicas, streams};
+use counterfoil_benches::{replicas, state, streams};
 use serde_json::json;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 /// The groups of figures that are taken together, by their names or the beginnings of them.
-const NAMES: [&[&str]; 7] = [
+const NAMES: [&[&str]; 8] = [
     &["readonly_vs_axum_16", "readonly_vs_axum_64", "readonly_vs_rmcp_64", "cpu_us_readonly"],
     &["ledgered_vs_typescript_64", "ledgered_vs_python_64"],
     &["ledger_vs_floor_64"],
@@ -20,6 +20,16 @@ const NAMES: [&[&str]; 7] = [
     &["start_ms", "rss_per_listen_kb"],
     &["recover_10k_ms", "recover_10k_settled_ms"],
     &["growth_1e6"],
+    &[
+        state::ALL,
+        "seal_open_per_s",
+        "seal_open_vs_python",
+        "round_added_ms",
+        "round_added_kept_ms",
+        "round_added_vs_python",
+        "tasks_polled_per_s",
+        "tasks_polled_done_per_s",
+    ],
 ];
 
 /// The same of replicas on PostgreSQL.
@@ -107,6 +117,9 @@ fn run(cli: &Cli) -> Result<bool> {
     }
     if group(6) {
         runs::growth(&mut figures, extent)?;
+    }
+    if group(7) {
+        state::all(&mut figures, extent, &wanted)?;
     }
     if replicas(0) {
         replicas::calls(&mut figures, extent.each)?;
