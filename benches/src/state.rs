@@ -225,9 +225,11 @@ fn polled(figures: &mut Figures, extent: Extent) -> Result<()> {
         let all = (0..TASKS).map(|_| poll(&mut caller, tool, sign)).collect::<Result<Vec<_>>>()?;
         let servers: Vec<_> = all.into_iter().map(|ask| (server.addr, ask)).collect();
         let wait = Instant::now();
-        while let Err(e) = load::try_one(server.addr, &servers[0].1) {
-            ensure!(wait.elapsed() < LIMIT, "{tool}: {e:#}");
-            std::thread::sleep(Duration::from_millis(50));
+        for (addr, ask) in &servers {
+            while let Err(e) = load::try_one(*addr, ask) {
+                ensure!(wait.elapsed() < LIMIT, "{tool}: {e:#}");
+                std::thread::sleep(Duration::from_millis(50));
+            }
         }
         let lasting = |each| load::run_over(&servers, &[server.pid()], TASKS, each);
         lasting(extent.each / 2)?;

@@ -59,7 +59,10 @@ def until_stdin_ends() -> None:
 
 async def main() -> None:
     app = server.streamable_http_app(json_response=True, stateless_http=True)
-    listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
+    # Named by its protocol: asyncio lets small writes go at once on such sockets only.
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.bind(("127.0.0.1", 0))
+    listener.listen(1024)
     threading.Thread(target=until_stdin_ends, daemon=True).start()
     print(json.dumps({"url": f"http://127.0.0.1:{listener.getsockname()[1]}/mcp"}), flush=True)
     config = uvicorn.Config(app, log_level="warning", access_log=False)

@@ -6,15 +6,16 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod operations;
+
 use counterfoil_ledger_sqlite::{Config, SqliteStore};
-use ledger::decide::{Opening, open};
 use ledger::executor::{Executor, Looked, Receipt, Sent};
-use ledger::store::{Committed, SlotWrite, Store, Write};
-use ledger::words::{EffectKey, Key, Millis, OperationId, Scope};
+use ledger::store::{Committed, Store};
+use ledger::words::{EffectKey, Millis};
 use ledger::{
-    Attempt, Env, Fingerprint, Intent, Ledger, Note, Observer, Operation, OperationPolicy, Recovery,
-    RunError, Runner, Settings, Strategy, SystemEnv, ToolResult,
+    Attempt, Intent, Ledger, Note, Observer, Operation, RunError, Runner, Settings, SystemEnv, ToolResult,
 };
+use operations::operation;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -67,36 +68,6 @@ fn store(path: &Path) -> Arc<SqliteStore> {
     SqliteStore::open(config, Arc::new(SystemEnv), Arc::new(|why| panic!("{why}"))).unwrap()
 }
 
-/// An open operation with 512 bytes of intent.
-fn opened(store: &SqliteStore) -> Write {
-    let (epoch, now) = (store.epoch(), store.now());
-    let id = OperationId::new(now, SystemEnv.random_u128());
-    let scope = Scope { principal: "bench".into(), tool: "pay".into(), mode: "sandbox".into() };
-    let key = Some(Key::new(&format!("order-{:x}", SystemEnv.random_u128())).unwrap());
-    let fingerprint = Fingerprint::of("pay", &ledger::canonical::canonicalise_arguments(None, None).unwrap());
-    let effect = EffectKey::derive("bench", &scope, id, key.as_ref(), &fingerprint, "charge", "");
-    let intent = Intent {
-        name: "charge".into(),
-        discriminator: String::new(),
-        recovery: Recovery::new(Strategy::Key),
-        summary: "POST https://api.example/charges".into(),
-        body: vec![b'x'; 512],
-    };
-    let opening = Opening {
-        id,
-        scope,
-        key,
-        fingerprint,
-        policy: OperationPolicy::default(),
-        epoch,
-        intent: Some((intent, effect)),
-        arguments: None,
-        asks: Vec::new(),
-    };
-    let opened = open(opening, now);
-    Write::Create { operation: Box::new(opened.next), slot: SlotWrite::Set, blobs: opened.blobs }
-}
-
 #[tokio::main]
 async fn main() {
     let args: Vec<usize> = std::env::args().skip(1).map(|a| a.parse().unwrap()).collect();
@@ -109,7 +80,8 @@ async fn main() {
         let first = first.clone();
         tokio::spawn(async move {
             for _ in (n..count).step_by(256) {
-                assert_eq!(first.write(opened(&first)).await.unwrap(), Committed::Done);
+                let opened = operation(first.epoch(), first.now()).create;
+                assert_eq!(first.write(opened).await.unwrap(), Committed::Done);
             }
         })
     });

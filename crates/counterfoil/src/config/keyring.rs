@@ -12,10 +12,10 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// How often it is looked after.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// The entry `name` of [`SERVICE`], at most `longest` bytes of it.
+/// The entry `name` of [`SERVICE`], of at most `longest` bytes.
 ///
 /// # Errors
-/// There is no keyring, no such entry, or no answer; says what to do.
+/// There is no keyring, no such entry, no answer, or too long a one; says what to do.
 pub(super) fn read(name: &str, longest: u64) -> Result<String, String> {
     ask(&mut reader(name), &writer(name), longest, PATIENCE)
 }
@@ -58,11 +58,15 @@ fn ask(c: &mut Command, written: &str, longest: u64, patience: Duration) -> Resu
     let out = child.stdout.take().ok_or("the keyring's answer can't be read")?;
     let reading = std::thread::spawn(move || {
         let mut text = String::new();
-        out.take(longest).read_to_string(&mut text).map(|_| text)
+        out.take(longest + 1).read_to_string(&mut text).map(|_| text)
     });
     let found = waited(&mut child, patience)
         .ok_or_else(|| format!("the keyring gave no answer within {} s; unlock it", patience.as_secs()))?;
     let text = reading.join().ok().and_then(Result::ok).unwrap_or_default();
+    // Whoever had more to say than is read did not end well, either.
+    if text.len() as u64 > longest {
+        return Err(format!("the keyring's entry is longer than {longest} bytes"));
+    }
     // Which of the two it is, the program doesn't tell alike everywhere.
     if !found || text.trim().is_empty() {
         return Err(format!("the keyring has no such entry, or isn't there; make it with `{written}`"));
@@ -96,10 +100,13 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_is_read_to_its_bound() {
+    fn an_entry_is_read_whole_or_refused() {
         let second = Duration::from_secs(10);
-        assert_eq!(asked("printf 'a secret\n'", 64, second).as_deref(), Ok("a secret\n"));
-        assert_eq!(asked("head -c 9000000 /dev/zero | tr '\\0' x", 8, second).as_deref(), Ok("xxxxxxxx"));
+        assert_eq!(asked("printf 'a secret\n'", 9, second).as_deref(), Ok("a secret\n"));
+        for longer in ["printf 'a secret\n'", "head -c 9000000 /dev/zero | tr '\\0' x"] {
+            let told = asked(longer, 8, second).unwrap_err();
+            assert!(told.contains("longer than 8 bytes"), "{told}");
+        }
     }
 
     #[test]
