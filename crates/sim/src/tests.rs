@@ -214,6 +214,12 @@ fn clocks_that_are_set_end_replays_and_lengthen_waits() {
     }
 }
 
+/// An opening is on its way, its acknowledgement lost, and the clock is put ahead by a minute.
+#[test]
+fn an_id_is_no_older_for_a_clock_that_was_put_ahead() {
+    clean(&Plan::draw(9_415_961, None));
+}
+
 #[test]
 fn callers_that_leave_come_back_and_are_answered() {
     let mut p = plan(Strategy::Key);

@@ -111,8 +111,10 @@ impl Ledger {
     /// An operation of this id is not here, or not this caller's, which looks the same. A young one whose opening was not
     /// confirmed may still be on its way into the ledger: *nothing ran* would be too early.
     fn not_here(&self, call: &Call, id: OperationId) -> CallError {
-        let age = self.store.now().since(id.made_at());
-        if age.0.abs() > ON_ITS_WAY.0 {
+        let (now, made) = (self.store.now(), id.made_at());
+        // Time that a step of the clock put in between did not pass, nor may what nobody watched.
+        let since = self.store.clock_step().filter(|step| made <= *step).unwrap_or(made);
+        if now > self.store.gaps().end_of(since, ON_ITS_WAY) || made.since(now) > ON_ITS_WAY {
             return self.expired(call);
         }
         CallError {
