@@ -5,8 +5,9 @@ use crate::read::{COUNTS, count};
 use crate::record::{Bits, Change, counts, decode};
 use crate::shared::{DUE, DUE_AT_REST, EXPIRED, LIVE, NEXT, PRUNE};
 use crate::store::PgStore;
-use crate::{handles, schema, sessions};
+use crate::{claims, handles, schema, sessions};
 use async_trait::async_trait;
+use ledger::claims::{Claim, Claimed};
 use ledger::gaps::Gaps;
 use ledger::handle::Handle;
 use ledger::operation::{FORM, Operation};
@@ -265,6 +266,24 @@ impl Store for PgStore {
     async fn prune_shelf(&self, now: Time, limit: usize) -> Result<usize, StoreError> {
         self.shared.usable()?;
         handles::prune_shelf(&self.shared, now, limit).await
+    }
+
+    async fn claim(&self, holder: OperationId, turn: u64, claims: &[Claim]) -> Result<Claimed, StoreError> {
+        self.shared.usable()?;
+        claims::claim(&self.shared, holder, turn, claims).await
+    }
+    async fn release_claims(
+        &self,
+        holder: OperationId,
+        turn: u64,
+        buckets: &[String],
+    ) -> Result<(), StoreError> {
+        self.shared.usable()?;
+        claims::release(&self.shared, holder, turn, buckets).await
+    }
+    async fn prune_claims(&self, now: Time, limit: usize) -> Result<usize, StoreError> {
+        self.shared.usable()?;
+        claims::prune(&self.shared, now, limit).await
     }
 
     fn stats(&self) -> StoreStats {

@@ -33,7 +33,7 @@ pub(crate) const PULSE: [&str; replica::STATEMENTS + bus::SENDING.len()] = [
     bus::SENDING[1],
     bus::SENDING[2],
 ];
-pub(crate) const ASIDE: [&str; 7] = [
+pub(crate) const ASIDE: [&str; 10] = [
     "SELECT o_id, o_version, o_record FROM due_2($1, $2, $3, $4, $5, false)",
     "SELECT next_attention_1()",
     "SELECT id, version, record, prune_after FROM op WHERE prune_after < $1 AND (prune_after, id) > ($2, $3) AND expires_at < $1
@@ -43,6 +43,9 @@ pub(crate) const ASIDE: [&str; 7] = [
      WHERE n.nspname = current_schema() AND c.relkind = 'r'",
     "SELECT ARRAY(SELECT epoch FROM replica WHERE ended_at IS NULL), (SELECT max(epoch) FROM replica)",
     "SELECT o_id, o_version, o_record FROM due_2($1, $2, $3, $4, $5, true)",
+    "SELECT full_at, held, free FROM claim_1($1, $2, $3, $4, $5, $6, $7)",
+    "SELECT release_claims_1($1, $2, $3)",
+    "SELECT prune_claims_1($1, $2)",
 ];
 pub(crate) const DUE: usize = 0;
 pub(crate) const NEXT: usize = 1;
@@ -51,13 +54,16 @@ pub(crate) const PRUNE: usize = 3;
 pub(crate) const SIZE: usize = 4;
 pub(crate) const LIVE: usize = 5;
 pub(crate) const DUE_AT_REST: usize = 6;
+pub(crate) const CLAIM: usize = 7;
+pub(crate) const RELEASE: usize = 8;
+pub(crate) const PRUNE_CLAIMS: usize = 9;
 
 pub(crate) struct Links {
     /// The hot path.
     pub writers: Vec<Link>,
     /// The lease, and the bell: nothing that may take long.
     pub pulse: Link,
-    /// Recovery, retention, sessions.
+    /// Recovery, retention, sessions, claims.
     pub aside: Link,
 }
 

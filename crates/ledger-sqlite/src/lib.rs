@@ -19,6 +19,7 @@
 
 mod apply;
 mod backup;
+mod claims;
 mod clock;
 mod copier;
 #[cfg(feature = "faults")]

@@ -6,8 +6,9 @@
 use crate::apply::Pruned;
 use crate::record::Change;
 use crate::sessions;
+use ledger::claims::{Claim, Claimed};
 use ledger::store::{ApiKey, Committed, Session, StoreError};
-use ledger::words::{Millis, Time};
+use ledger::words::{Millis, OperationId, Time};
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -52,6 +53,20 @@ pub(crate) enum Work {
         now: Time,
         limit: usize,
     },
+    Claim {
+        holder: OperationId,
+        turn: u64,
+        claims: Vec<Claim>,
+    },
+    Release {
+        holder: OperationId,
+        turn: u64,
+        buckets: Vec<String>,
+    },
+    PruneClaims {
+        now: Time,
+        limit: usize,
+    },
     /// Answered when everything before it is durable.
     Flush,
     /// The last one.
@@ -67,6 +82,7 @@ pub(crate) enum Answer {
     SessionsEnded(Vec<String>),
     Gone(usize),
     Shelved(bool),
+    Claimed(Claimed),
     Done,
 }
 

@@ -31,7 +31,7 @@ struct Migration {
 }
 
 /// Each entry lifts the schema by one. Entries never change once released: what comes later is an entry of its own.
-const MIGRATIONS: [Migration; 5] = [
+const MIGRATIONS: [Migration; 6] = [
     Migration { compatible_from: 1, sql: FIRST },
     Migration { compatible_from: 2, sql: SESSIONS },
     // Programs of earlier schemas ask for exactly their own.
@@ -39,6 +39,8 @@ const MIGRATIONS: [Migration; 5] = [
     Migration { compatible_from: 3, sql: HANDLES },
     // Programs of earlier schemas would not find the keys that are not in the table yet.
     Migration { compatible_from: 5, sql: INDEXES },
+    // Programs of the schema before leave records that hold claims alone, by their form.
+    Migration { compatible_from: 5, sql: CLAIMS },
 ];
 
 const FIRST: &str = "
@@ -145,6 +147,20 @@ INSERT INTO op_by_key (key_hash, op_seq) SELECT key_hash, seq FROM op WHERE key_
 DROP INDEX op_key;
 ALTER TABLE meta ADD COLUMN indexed INTEGER NOT NULL DEFAULT 0;
 UPDATE meta SET indexed = (SELECT coalesce(max(seq), 0) FROM op);
+";
+
+const CLAIMS: &str = "
+CREATE TABLE allowance (bucket TEXT PRIMARY KEY, used INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+CREATE TABLE claim (
+  bucket TEXT NOT NULL,
+  holder BLOB NOT NULL,
+  amount INTEGER NOT NULL,
+  until INTEGER NOT NULL,
+  turn INTEGER NOT NULL,
+  PRIMARY KEY (bucket, holder)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX claim_over ON claim (bucket, until, holder, amount);
+CREATE INDEX claim_until ON claim (until, bucket);
 ";
 
 /// The newest schema this program knows.

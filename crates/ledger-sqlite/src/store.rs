@@ -13,6 +13,7 @@ use crate::writer::Writer;
 use crate::{Config, OpenError, schema};
 use async_trait::async_trait;
 use ledger::Env;
+use ledger::claims::{self, Claim, Claimed};
 use ledger::figures::Figures;
 use ledger::gaps::Gaps;
 use ledger::handle::Handle;
@@ -537,6 +538,34 @@ impl Store for SqliteStore {
     async fn prune_shelf(&self, now: Time, limit: usize) -> Result<usize, StoreError> {
         let limit = limit.min(PRUNE_STEP);
         match self.shared.usable()?.ask(Work::PruneShelf { now, limit }).await? {
+            Answer::Gone(n) => Ok(n),
+            _ => Err(mixed_up()),
+        }
+    }
+
+    async fn claim(&self, holder: OperationId, turn: u64, claims: &[Claim]) -> Result<Claimed, StoreError> {
+        let shared = self.shared.usable()?;
+        claims::bounded(claims)?;
+        if shared.disk.is_low() {
+            return Err(StoreError::Unavailable(SHELF_FULL.into()));
+        }
+        match shared.ask(Work::Claim { holder, turn, claims: claims.to_vec() }).await? {
+            Answer::Claimed(claimed) => Ok(claimed),
+            _ => Err(mixed_up()),
+        }
+    }
+    async fn release_claims(
+        &self,
+        holder: OperationId,
+        turn: u64,
+        buckets: &[String],
+    ) -> Result<(), StoreError> {
+        let work = Work::Release { holder, turn, buckets: buckets.to_vec() };
+        self.shared.usable()?.ask(work).await.map(|_| ())
+    }
+    async fn prune_claims(&self, now: Time, limit: usize) -> Result<usize, StoreError> {
+        let limit = limit.min(PRUNE_STEP);
+        match self.shared.usable()?.ask(Work::PruneClaims { now, limit }).await? {
             Answer::Gone(n) => Ok(n),
             _ => Err(mixed_up()),
         }

@@ -11,7 +11,7 @@ use crate::index::Index;
 use crate::queue::{Answer, Answered, Job, Work};
 use crate::record::Counters;
 use crate::store::Shared;
-use crate::{handles, sessions, shelf};
+use crate::{claims, handles, sessions, shelf};
 use ledger::store::StoreError;
 use ledger::words::Time;
 use rusqlite::{Connection, ErrorCode, params};
@@ -292,6 +292,24 @@ impl Writer {
                 }
                 Work::PruneShelf { now, limit } => {
                     let n = shelf::prune(db, *now, *limit)?;
+                    changed |= n > 0;
+                    Ok(Answer::Gone(n))
+                }
+                Work::Claim { .. } if !creations => {
+                    Err(StoreError::Unavailable(crate::store::SHELF_FULL.into()))
+                }
+                Work::Claim { holder, turn, claims } => {
+                    let now = self.shared.clock.now();
+                    let (claimed, did) = claims::claim(db, *holder, *turn, claims, now)?;
+                    changed |= did;
+                    Ok(Answer::Claimed(claimed))
+                }
+                Work::Release { holder, turn, buckets } => {
+                    changed |= claims::release(db, *holder, *turn, buckets)?;
+                    Ok(Answer::Done)
+                }
+                Work::PruneClaims { now, limit } => {
+                    let n = claims::prune(db, *now, *limit)?;
                     changed |= n > 0;
                     Ok(Answer::Gone(n))
                 }

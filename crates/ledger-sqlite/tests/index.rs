@@ -205,7 +205,10 @@ async fn a_ledger_of_the_schema_before_is_taken_over() {
     }
     s.close().await.unwrap();
     sql(dir.path(), contract::INDEXES_OF_SCHEMA_4);
-    sql(dir.path(), "DELETE FROM migration WHERE version = 5; PRAGMA user_version = 4");
+    sql(
+        dir.path(),
+        "DROP TABLE claim; DROP TABLE allowance; DELETE FROM migration WHERE version >= 5; PRAGMA user_version = 4",
+    );
     let s = open(dir.path(), 2);
     assert_eq!(number(dir.path(), "SELECT count(*) FROM op_by_key"), 10);
     assert_eq!(number(dir.path(), "SELECT indexed FROM meta"), 10);

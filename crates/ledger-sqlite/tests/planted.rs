@@ -1,10 +1,14 @@
-//! Guards of questions, handles, tasks and the shelf are taken out, one at a time: each is missed by a test that is there
+//! Guards of questions, handles, tasks, claims and the shelf are taken out, one at a time: each is missed by a test that is there
 //! for it. (The others are missed by simulated schedules.)
 
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+// Each of the tests that are taken in brings the world that it runs in.
+#![allow(clippy::duplicate_mod)]
 
 extern crate ledger as counterfoil_ledger;
 
+#[path = "../../ledger/tests/claims.rs"]
+mod claims;
 mod contract;
 #[path = "../../ledger/tests/inputs.rs"]
 mod inputs;
@@ -33,6 +37,8 @@ fn test_of(plant: Plant) -> fn() {
         Plant::HandleChangedTwice => inputs::changes_of_handles_are_made_once,
         Plant::ShelfWithoutCompareAndSet => shelf,
         Plant::HandedOutAbandoned => inputs::what_is_handed_out_is_not_abandoned,
+        Plant::NothingClaimed => claims::what_is_used_up_is_refused_before_anything_is_written,
+        Plant::GivenBackInDoubt => claims::a_doubt_keeps_what_it_holds,
         other => panic!("no test is there for {other:?}"),
     }
 }

@@ -29,20 +29,20 @@ async fn a_ledger_from_before_sessions_is_lifted() {
     let db = rusqlite::Connection::open(dir.path().join("data/ledger.db")).unwrap();
     db.execute_batch(contract::INDEXES_OF_SCHEMA_4).unwrap();
     db.execute_batch(
-        "DROP TABLE handle; DROP TABLE shelf; DROP TABLE migration; DROP TABLE session; DROP TABLE session_uri; ALTER TABLE meta DROP COLUMN boot; ALTER TABLE meta DROP COLUMN elapsed;
+        "DROP TABLE claim; DROP TABLE allowance; DROP TABLE handle; DROP TABLE shelf; DROP TABLE migration; DROP TABLE session; DROP TABLE session_uri; ALTER TABLE meta DROP COLUMN boot; ALTER TABLE meta DROP COLUMN elapsed;
          ALTER TABLE meta DROP COLUMN skew; ALTER TABLE meta DROP COLUMN gaps; PRAGMA user_version = 1",
     )
     .unwrap();
     drop(db);
 
     let s = open(dir.path());
-    assert_eq!(s.stats().schema, 5);
+    assert_eq!(s.stats().schema, 6);
     assert_eq!(get(&*s, id(1)).await, op, "what was there is as it was");
     s.open_session(session("a", "alice", T0)).await.unwrap();
     s.close().await.unwrap();
     let db = rusqlite::Connection::open(dir.path().join("data/ledger.db")).unwrap();
     let version: u32 = db.pragma_query_value(None, "user_version", |r| r.get(0)).unwrap();
-    assert_eq!(version, 5);
+    assert_eq!(version, 6);
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! Whoever carries effects out: sends a recorded intent, or asks the provider about it.
 
 use crate::effect::Intent;
-use crate::words::{EffectKey, Millis};
+use crate::words::{EffectKey, Millis, Time};
 use async_trait::async_trait;
 
 /// The provider's answer, as it is kept. Opaque to the ledger.
@@ -61,6 +61,18 @@ pub enum Looked {
     },
 }
 
+/// When a look-up is asked, and since when there is something to ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// The ledger's time when the intent became durable.
+    pub intended_at: Time,
+    /// The ledger's time now.
+    pub now: Time,
+    /// All the time between was watched, and the clock was not set: as much passed as the two say. Otherwise a question
+    /// that is limited to what is newer than the intent may miss it, so finding nothing proves nothing.
+    pub steady: bool,
+}
+
 /// Carries effects out. Implementations never retry by themselves: every send is the ledger's.
 #[async_trait]
 pub trait Executor: Send + Sync {
@@ -68,4 +80,14 @@ pub trait Executor: Send + Sync {
     async fn send(&self, intent: &Intent, key: &EffectKey, replay: bool, timeout: Millis) -> Sent;
     /// Asks whether the effect exists.
     async fn look_up(&self, intent: &Intent, key: &EffectKey, timeout: Millis) -> Looked;
+    /// The same, for whoever asks only for what is newer than the intent.
+    async fn look_up_since(
+        &self,
+        intent: &Intent,
+        key: &EffectKey,
+        timeout: Millis,
+        _asked: Asked,
+    ) -> Looked {
+        self.look_up(intent, key, timeout).await
+    }
 }

@@ -14,6 +14,7 @@
 
 pub mod bus;
 pub mod canonical;
+pub mod claims;
 pub mod codes;
 pub mod decide;
 pub mod effect;
@@ -36,10 +37,11 @@ pub mod twin;
 pub mod words;
 
 pub use canonical::{Canonical, CanonicalError, Fingerprint};
+pub use claims::{Allowance, Claim, Claimed, Period, Term};
 pub use decide::{Event, Refusal, Transition, Verdict, decide};
 pub use effect::{Effect, EffectState, Intent, Recovery, Strategy};
 pub use env::{Env, SystemEnv};
-pub use executor::{Executor, Looked, Receipt, Sent};
+pub use executor::{Asked, Executor, Looked, Receipt, Sent};
 pub use handle::{Handle, HandleChange, HandleConflict, HandleFound};
 pub use input::{Answered, Ask, Input, InputDigest, InputKind};
 pub use keys::{CallerKey, Carrier, Secret};
@@ -47,8 +49,8 @@ pub use operation::{
     Caller, Delivery, DeliveryState, Execution, Operation, OperationPolicy, TaskOut, Unkeyed,
 };
 pub use service::{
-    Answer, Attempt, Call, CallError, Changes, Creation, JoinedBy, Kind, Ledger, Note, Observer, Performed,
-    Progress, RunError, Runner, Settings, Silent, Stopped, ToolResult,
+    Admission, Answer, Attempt, Call, CallError, Changes, Creation, JoinedBy, Kind, Ledger, Note, Observer,
+    Performed, Progress, ReadHold, RunError, Runner, Settings, Silent, Stopped, ToolResult,
 };
 pub use store::{Blob, BlobKind, Committed, Store, StoreError};
 pub use words::{EffectKey, Epoch, Key, KeyHash, Millis, OperationId, Scope, SlotHash, Time};

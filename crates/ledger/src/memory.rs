@@ -1,6 +1,7 @@
 //! A [`Store`] in memory: the contract in its plainest form, for tests and as the model that other stores are
 //! compared with. It survives nothing.
 
+use crate::claims::{self, Claim, Claimed, Claims};
 use crate::env::Env;
 use crate::handle::{self, Handle, HandleChange, MAX_HANDLES};
 use crate::keys::Secret;
@@ -28,6 +29,7 @@ struct State {
     sessions: BTreeMap<String, Session>,
     handles: BTreeMap<[u8; 32], Handle>,
     shelf: BTreeMap<String, Shelved>,
+    claims: Claims,
     stats: StoreStats,
 }
 
@@ -453,6 +455,23 @@ impl Store for MemoryStore {
             s.shelf.remove(name);
         }
         Ok(gone.len())
+    }
+    async fn claim(&self, holder: OperationId, turn: u64, claims: &[Claim]) -> Result<Claimed, StoreError> {
+        claims::bounded(claims)?;
+        let now = self.now();
+        Ok(self.state().claims.claim(now, holder, turn, claims))
+    }
+    async fn release_claims(
+        &self,
+        holder: OperationId,
+        turn: u64,
+        buckets: &[String],
+    ) -> Result<(), StoreError> {
+        self.state().claims.release(holder, turn, buckets);
+        Ok(())
+    }
+    async fn prune_claims(&self, now: Time, limit: usize) -> Result<usize, StoreError> {
+        Ok(self.state().claims.prune(now, limit))
     }
     fn stats(&self) -> StoreStats {
         self.state().stats.clone()

@@ -1,6 +1,7 @@
 //! The operation's record: three independent states and what is needed to go on from them.
 
 use crate::canonical::Fingerprint;
+use crate::claims::Allowance;
 use crate::effect::{Effect, EffectState, IntentDigest};
 use crate::input::{Input, InputKind};
 use crate::words::{Epoch, Key, Millis, OperationId, Scope, Time};
@@ -14,7 +15,8 @@ use std::collections::BTreeMap;
 ///
 /// - 0: the first;
 /// - 1: it asked for input, or was handed out as a task. Who doesn't know that would abandon the task.
-pub const FORM: u32 = 1;
+/// - 2: it holds claims on allowances. Who doesn't know that would run it again without them.
+pub const FORM: u32 = 2;
 
 /// Whether the operation produced a result.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -272,6 +274,9 @@ pub struct Operation {
     /// A client holds a handle to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<TaskOut>,
+    /// What it may do only as far as others left something of it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub allowances: Vec<Allowance>,
     /// What a program must know to act on it: see [`FORM`].
     #[serde(default, skip_serializing_if = "is_zero")]
     pub form: u32,
@@ -311,6 +316,13 @@ impl Operation {
                 Ok(Form { form }) if form > FORM => Err(Unreadable::Newer),
                 _ => Err(Unreadable::Damaged),
             },
+        }
+    }
+    /// It holds claims on these from now on.
+    pub(crate) fn hold(&mut self, allowances: Vec<Allowance>) {
+        if !allowances.is_empty() {
+            self.allowances = allowances;
+            self.form = self.form.max(2);
         }
     }
     /// Whether anything may have left: an effect's intent is durable. The point of no return.

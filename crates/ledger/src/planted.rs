@@ -97,6 +97,10 @@ pub enum Plant {
     AnsweredInPart,
     /// Between two legs a caller counts as gone.
     LegsNotAwaited,
+    /// An operation begins whatever others hold of what it needs.
+    NothingClaimed,
+    /// What an operation holds is given back although it may have had its effect.
+    GivenBackInDoubt,
 }
 
 #[cfg(feature = "planted")]
@@ -138,12 +142,14 @@ impl Plant {
         Plant::LegsNotAwaited,
     ];
     /// Those that the tests of this crate and of the stores miss, too.
-    pub const BESIDE: [Plant; 5] = [
+    pub const BESIDE: [Plant; 7] = [
         Plant::IntentBeforeApproval,
         Plant::AnswerOverwrites,
         Plant::HandleChangedTwice,
         Plant::ShelfWithoutCompareAndSet,
         Plant::HandedOutAbandoned,
+        Plant::NothingClaimed,
+        Plant::GivenBackInDoubt,
     ];
 }
 

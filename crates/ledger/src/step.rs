@@ -1,6 +1,7 @@
 //! What may safely be done about an effect now: pure, and the one place where that is decided.
 
 use crate::effect::{Effect, EffectState, Strategy};
+use crate::executor::Asked;
 use crate::gaps::Gaps;
 use crate::planted;
 use crate::words::{Millis, Time};
@@ -145,6 +146,13 @@ fn look_up(effect: &Effect, at: Moment<'_>) -> Step {
         };
     }
     Step::LookUp
+}
+
+/// What an executor is told of the time that it asks for.
+#[must_use]
+pub fn asked(effect: &Effect, at: Moment<'_>) -> Asked {
+    let steady = at.stepped(effect).is_none() && at.gaps.ended_since(effect.intended_at).0 == 0;
+    Asked { intended_at: effect.intended_at, now: at.now, steady }
 }
 
 /// From when on *not found* counts: after the last send's deadline and the fencing of whoever sent it, plus

@@ -5,6 +5,7 @@
 //! belong to the transition, in one atomic and durable write. It interprets nothing.
 
 use crate::canonical::Fingerprint;
+use crate::claims::{Claim, Claimed};
 use crate::gaps::{self, Gaps};
 use crate::handle::{Handle, HandleChange};
 use crate::keys::Secret;
@@ -525,6 +526,24 @@ pub trait Store: Send + Sync + 'static {
     ) -> Result<bool, StoreError>;
     /// Removes up to `limit` things from the shelf that were gone by `now`. Returns how many went.
     async fn prune_shelf(&self, now: Time, limit: usize) -> Result<usize, StoreError>;
+
+    /// Claims all of this for one holder, or nothing. Of a bucket, what other holders have and is not over yet is used; a
+    /// claim fits if that and its amount are at most its cap. What the holder has of it already is replaced, not added to,
+    /// so that a claim whose acknowledgement was lost can be made again. `turn` says which of the holder's turns this is:
+    /// its claims are held in the latest. Beyond [`bounded`](crate::claims::bounded) it is refused (`Unavailable`), as it
+    /// is when the disk is nearly full.
+    ///
+    /// A claim is on the disk no later than any write that is begun after it was granted.
+    async fn claim(&self, holder: OperationId, turn: u64, claims: &[Claim]) -> Result<Claimed, StoreError>;
+    /// Gives back what a holder has of these buckets, unless it claimed in a later turn. What is not there is no fault.
+    async fn release_claims(
+        &self,
+        holder: OperationId,
+        turn: u64,
+        buckets: &[String],
+    ) -> Result<(), StoreError>;
+    /// Removes up to `limit` claims that were over by `now`. Returns how many went.
+    async fn prune_claims(&self, now: Time, limit: usize) -> Result<usize, StoreError>;
 
     /// Figures about the store.
     fn stats(&self) -> StoreStats;

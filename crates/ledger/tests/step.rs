@@ -6,7 +6,7 @@ mod support;
 use counterfoil_ledger::decide::{self, Opening};
 use counterfoil_ledger::effect::Effect;
 use counterfoil_ledger::gaps::{Gap, Gaps, NONE};
-use counterfoil_ledger::step::{Moment, Step, backoff, next};
+use counterfoil_ledger::step::{Moment, Step, asked, backoff, next};
 use counterfoil_ledger::twin::{Twin, classify};
 use counterfoil_ledger::*;
 use support::{BASE, fingerprint, intent, policy, recovery, scope};
@@ -137,6 +137,25 @@ fn a_clock_step_ends_replays_and_begins_quarantines_anew() {
     // Of the very moment of the step: it may have been before it.
     assert_eq!(after(&bounded, 10, 0), "doubt");
     assert_eq!(after(&absent, 3499, 0), "look up");
+}
+
+#[test]
+fn a_question_since_the_intent_is_steady_only_if_time_was_watched() {
+    let e = unresolved(Strategy::Lookup, |_| ());
+    let steady = |clock_step: Option<i64>, gap: Option<(i64, i64)>| {
+        let mut gaps = Gaps::default();
+        if let Some((from, to)) = gap {
+            gaps.add(Gap { from: at(from), to: at(to) });
+        }
+        let moment = Moment { now: at(9000), clock_step: clock_step.map(at), gaps: &gaps };
+        let asked = asked(&e, moment);
+        assert_eq!((asked.intended_at, asked.now), (e.intended_at, at(9000)));
+        asked.steady
+    };
+    assert!(steady(None, None));
+    assert!(steady(Some(-5), Some((-500, -10))), "what was before the intent is no matter");
+    assert!(!steady(Some(0), None) && !steady(Some(5000), None));
+    assert!(!steady(None, Some((100, 200))) && !steady(None, Some((-100, 1))));
 }
 
 #[test]

@@ -152,7 +152,8 @@ impl Caller {
                     | Kind::ApprovalRequired
                     | Kind::HandleExpired
                     | Kind::HandleUnknown
-                    | Kind::CredentialRequired => return,
+                    | Kind::CredentialRequired
+                    | Kind::Limited => return,
                 },
                 Reply::Leg(op) => {
                     legs += 1;

@@ -80,6 +80,8 @@ impl Handler {
             intent: tool.planned.then(|| crate::tool::intent(tool, self.arguments, 0, false)),
             arguments: (!tool.planned).then(|| b"{}".to_vec()),
             asks: if tool.approval { vec![crate::tool::approval(tool, self.arguments)] } else { Vec::new() },
+            allowances: Vec::new(),
+            gate: None,
         };
         let (began, called) = (lab.time(), lab.world.now());
         let create = move || Ok::<_, std::convert::Infallible>(creation.clone());

@@ -6,6 +6,7 @@ use crate::rng::Rng;
 use crate::world::{Home, OUTSIDE, lock};
 use async_trait::async_trait;
 use ledger::Operation;
+use ledger::claims::{self, Claim, Claimed};
 use ledger::handle::Handle;
 use ledger::keys::Secret;
 use ledger::memory::MemoryStore;
@@ -333,6 +334,30 @@ impl Store for SimStore {
     }
     async fn prune_shelf(&self, now: Time, limit: usize) -> Result<usize, StoreError> {
         self.aside.prune_shelf(now, limit).await
+    }
+    async fn claim(&self, holder: OperationId, turn: u64, claims: &[Claim]) -> Result<Claimed, StoreError> {
+        claims::bounded(claims)?;
+        self.reading().await?;
+        let lost = self.lab.hits(&mut lock(&self.rng), self.lab.plan.rates.store_uncertain);
+        let claimed = self.lab.state().books.claims.claim(self.lab.time(), holder, turn, claims);
+        if lost {
+            return Err(StoreError::Uncertain("simulated".into()));
+        }
+        Ok(claimed)
+    }
+    async fn release_claims(
+        &self,
+        holder: OperationId,
+        turn: u64,
+        buckets: &[String],
+    ) -> Result<(), StoreError> {
+        self.reading().await?;
+        self.lab.state().books.claims.release(holder, turn, buckets);
+        Ok(())
+    }
+    async fn prune_claims(&self, now: Time, limit: usize) -> Result<usize, StoreError> {
+        // None of them at all, and nothing is drawn: schedules without claims stay as they are.
+        Ok(self.lab.state().books.claims.prune(now, limit))
     }
     fn stats(&self) -> StoreStats {
         StoreStats::default()

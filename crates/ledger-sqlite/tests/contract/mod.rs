@@ -3,6 +3,7 @@
 
 #![allow(dead_code)]
 
+pub mod claims;
 pub mod handles;
 pub mod sessions;
 
@@ -34,7 +35,14 @@ macro_rules! suite {
             $crate::suite!(@ $factory; creations updates keys slots lazy attention at_rest orphans lists pruning payloads counts api_keys);
             $crate::suite!(# $factory; sessions session_changes session_bounds session_races session_pruning session_restart session_count);
             $crate::suite!(~ $factory; handles handle_conflicts handle_expiry handle_limits handle_lists handle_pruning shelf shelf_bounds shelf_races);
+            $crate::suite!(^ $factory; claims claims_together claims_bounds claims_end claims_given_back claims_pruning claims_races);
         }
+    };
+    (^ $factory:expr; $($case:ident)*) => {
+        $(#[tokio::test]
+        async fn $case() {
+            $crate::contract::claims::$case($factory()).await;
+        })*
     };
     (# $factory:expr; $($case:ident)*) => {
         $(#[tokio::test]

@@ -69,6 +69,7 @@ pub fn open(o: Opening, now: Time) -> Transition {
         inputs: Vec::new(),
         planned: None,
         task: None,
+        allowances: Vec::new(),
         form: 0,
         more: BTreeMap::new(),
     };

@@ -4,6 +4,7 @@ use super::live::{News, Watch};
 use super::place::Place;
 use super::run::Given;
 use super::{Answer, ApplyError, Call, CallError, Creation, JoinedBy, Kind, Ledger, Note, Progress};
+use crate::claims::{self, Allowance};
 use crate::decide::{self, Event, Opening, Refusal};
 use crate::failpoint;
 use crate::input::{self, Given as GivenAnswers, MAX_ANSWER};
@@ -102,6 +103,10 @@ impl Ledger {
                         Err(_) if unread => continue,
                         Err(e) => return Err(e),
                     };
+                    if unread && (creation.gate.is_some() || !creation.allowances.is_empty()) {
+                        // A call that is made again takes nothing of what is limited, not even for a moment.
+                        continue;
+                    }
                     match self.create(call, creation, key, slot).await {
                         Ok(Some((op, watch))) => {
                             let id = op.id;
@@ -140,6 +145,9 @@ impl Ledger {
                 "Call with other arguments; if that does not help, the tool has to ask otherwise.",
             )));
         }
+        if let Some(gate) = &creation.gate {
+            (gate.0)()?;
+        }
         let now = self.store.now();
         let id = OperationId::new(now, self.env.random_u128());
         // What it begins belongs to the boot that writes it.
@@ -155,6 +163,7 @@ impl Ledger {
             arguments: creation.arguments.clone(),
             asks: creation.asks,
         };
+        let allowances = creation.allowances;
         let planned = creation.intent.map(Arc::new);
         opening.intent = planned.as_deref().map(|i| {
             let key = crate::EffectKey::derive(
@@ -168,7 +177,14 @@ impl Ledger {
             );
             (i.clone(), key)
         });
-        let t = decide::open(opening, now);
+        let mut t = decide::open(opening, now);
+        t.next.hold(allowances);
+        // What waits for a person takes no place yet.
+        let idle = claims::given_back(&t.next);
+        let held: Vec<Allowance> =
+            t.next.allowances.iter().filter(|a| !idle.contains(&a.bucket)).cloned().collect();
+        self.hold(id, t.next.version, &held).await?;
+        failpoint!("claim.after");
         // Somebody waits from the moment the record can be seen.
         let watch = self.live.watch(id, true);
         failpoint!("open.before");
@@ -196,7 +212,10 @@ impl Ledger {
                     }
                 }
             }
-            Err(e) => return Err(Box::new(CallError::store(&e))),
+            Err(e) => {
+                self.not_opened(id, &held).await;
+                return Err(Box::new(CallError::store(&e)));
+            }
         };
         match committed {
             Committed::Done => {
@@ -209,7 +228,10 @@ impl Ledger {
                 self.launch(op.clone(), given);
                 Ok(Some((op, watch)))
             }
-            _ => Ok(None),
+            _ => {
+                self.not_opened(id, &held).await;
+                Ok(None)
+            }
         }
     }
 
@@ -246,6 +268,10 @@ impl Ledger {
             | Execution::Accepted
             | Execution::Failed { .. }
             | Execution::Running => {}
+        }
+        if let Err(e) = self.hold_again(&op).await {
+            let (operation, retry_key) = (Some(op.id), Some(op.id.to_string()));
+            return Ok(error(CallError { operation, retry_key, ..*e }));
         }
         match self.take_part(&op).await {
             Ok(next) => {

@@ -50,6 +50,7 @@ impl Ledger {
         loop {
             if !planted!(AnswerCountedTwice) && said.contains(&current.spoken) {
                 let current = Arc::new(current.into_owned());
+                self.give_back(&current).await;
                 self.tell(&current, result);
                 return Ok(current);
             }
@@ -98,6 +99,10 @@ impl Ledger {
             if done {
                 self.observer.note(Note::Transition { from, to: &next });
                 let next = Arc::new(next);
+                // A doubt that was asked about is the same doubt afterwards, and took a place meanwhile.
+                if next.execution != current.execution || next.owner != current.owner {
+                    self.give_back(&next).await;
+                }
                 self.tell(&next, result);
                 // Whoever waits at another replica waits for no other states, unless it looks after a task.
                 let waited_for = next.execution.is_answerable()

@@ -462,7 +462,7 @@ impl Attempt {
         let asked_at = at.now;
         let timeout =
             effect.recovery.send_timeout.min(self.operation().deadline.since(asked_at)).max(Millis(1));
-        let looked = executor.look_up(intent, &effect.key, timeout).await;
+        let looked = executor.look_up_since(intent, &effect.key, timeout, step::asked(effect, at)).await;
         failpoint!("lookup.after");
         let pause = ledger.env.jitter(step::backoff(effect)).max(effect.recovery.initial_backoff);
         let several = matches!(looked, Looked::Several(_));

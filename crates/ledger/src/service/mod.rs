@@ -8,6 +8,7 @@
 //! - `apply`: events become a write;
 //! - `attempt`: one try and its effects;
 //! - `ask`: what a try asks, and what it changes in the ledger's own database;
+//! - `hold`: claims on what is limited;
 //! - `inputs`: answers, approvals and tasks;
 //! - `run`: how a try begins and ends;
 //! - `live`: who waits for what in this process;
@@ -21,6 +22,7 @@ mod apply;
 mod ask;
 mod attempt;
 mod deliver;
+mod hold;
 mod inputs;
 mod live;
 mod met;
@@ -32,11 +34,13 @@ mod run;
 mod told;
 
 pub use attempt::{Attempt, Performed, Stopped};
+pub use hold::ReadHold;
 pub use live::{Changes, Progress};
 pub use operate::{Detail, EffectDetail, OperateError};
 pub use told::{CallError, Kind};
 
 use crate::bus::{Alone, Bus};
+use crate::claims::Allowance;
 use crate::decide::Refusal;
 use crate::effect::Intent;
 use crate::env::Env;
@@ -202,6 +206,28 @@ pub struct Creation {
     pub arguments: Option<Vec<u8>>,
     /// What has to be answered before anything of it runs; its intent is no effect before that.
     pub asks: Vec<Ask>,
+    /// What it may do only as far as others left something of it. Claimed before it is written; where one of these is
+    /// used up, it is not.
+    pub allowances: Vec<Allowance>,
+    /// Asked last of all, when there is no such operation.
+    pub gate: Option<Admission>,
+}
+
+/// Whether a new operation may be opened just now; what it says is told to the caller, and nothing is written.
+#[derive(Clone)]
+pub struct Admission(Arc<dyn Fn() -> Result<(), Box<CallError>> + Send + Sync>);
+
+impl Admission {
+    /// One that asks this.
+    pub fn new(asks: impl Fn() -> Result<(), Box<CallError>> + Send + Sync + 'static) -> Admission {
+        Admission(Arc::new(asks))
+    }
+}
+
+impl std::fmt::Debug for Admission {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Admission")
+    }
 }
 
 /// What a tool made of an attempt.

@@ -207,7 +207,9 @@ impl Ledger {
         // What is gone for its readers. Their times were promised by the ledger's clock as it is.
         let now = self.store.now();
         let gone = async {
-            while self.store.prune_handles(lately(now), 200).await? + self.store.prune_shelf(now, 200).await?
+            while self.store.prune_handles(lately(now), 200).await?
+                + self.store.prune_shelf(now, 200).await?
+                + self.store.prune_claims(now, 200).await?
                 >= 200
             {
                 self.env.sleep(Millis(5)).await;
@@ -215,7 +217,7 @@ impl Ledger {
             Ok::<_, StoreError>(())
         };
         if let Err(e) = gone.await {
-            tracing::error!(error = %e, "old handles could not be removed; it is tried again");
+            tracing::error!(error = %e, "old handles and claims could not be removed; it is tried again");
         }
     }
 

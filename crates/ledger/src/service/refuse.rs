@@ -141,7 +141,7 @@ impl Ledger {
         self.answered(self.unanswered(call, op))
     }
 
-    fn answered(&self, e: CallError) -> CallError {
+    pub(super) fn answered(&self, e: CallError) -> CallError {
         self.observer.note(Note::Answered(e.kind));
         e
     }

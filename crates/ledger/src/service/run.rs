@@ -83,6 +83,9 @@ impl Ledger {
             None if given.planned.is_some() => None,
             None => self.store.blob(op.id, BlobKind::Arguments).await.ok().flatten().map(Arc::from),
         };
+        if op.version > 1 && !op.allowances.is_empty() {
+            self.hold_anyway(&op).await;
+        }
         let time_left = op.deadline.since(self.store.now());
         let attempt = Attempt::new(self.clone(), op, arguments, given.planned, given.place);
         if attempt.operation().conclude {

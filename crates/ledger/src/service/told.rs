@@ -38,11 +38,13 @@ pub enum Kind {
     HandleUnknown,
     /// The caller has to give a credential of its own first.
     CredentialRequired,
+    /// A limit is reached; nothing ran.
+    Limited,
 }
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Kind; 15] = [
+    pub const ALL: [Kind; 16] = [
         Kind::KeyRequired,
         Kind::KeyConflict,
         Kind::KeyExpired,
@@ -58,6 +60,7 @@ impl Kind {
         Kind::HandleExpired,
         Kind::HandleUnknown,
         Kind::CredentialRequired,
+        Kind::Limited,
     ];
 
     /// The word on the wire.
@@ -79,6 +82,7 @@ impl Kind {
             Kind::HandleExpired => "handle_expired",
             Kind::HandleUnknown => "handle_unknown",
             Kind::CredentialRequired => "credential_required",
+            Kind::Limited => "limited",
         }
     }
 }

@@ -121,6 +121,8 @@ impl View<'_> {
             inputs: _,
             planned: _,
             task: _,
+            // Nothing is limited.
+            allowances: _,
         } = op;
         (execution.word(), attempt, counted_from).hash(h);
         // Which boot it is matters only as far as it is somebody's, or nobody's.

@@ -2,6 +2,7 @@
 
 use super::pause;
 use async_trait::async_trait;
+use counterfoil_ledger::claims::{Claim, Claimed};
 use counterfoil_ledger::memory::MemoryStore;
 use counterfoil_ledger::store::*;
 use counterfoil_ledger::*;
@@ -64,6 +65,7 @@ pub struct Gated {
     pub inner: Arc<MemoryStore>,
     pub gate: Arc<Gate>,
     pub faults: Mutex<VecDeque<Fault>>,
+    pub claim_faults: Mutex<VecDeque<Fault>>,
     pub reads_fail: std::sync::atomic::AtomicBool,
     pub clock_step: Mutex<Option<Time>>,
     pub gaps: std::sync::OnceLock<gaps::Gaps>,
@@ -81,6 +83,7 @@ impl Gated {
             inner,
             gate,
             faults: Mutex::default(),
+            claim_faults: Mutex::default(),
             reads_fail: false.into(),
             clock_step: Mutex::default(),
             gaps: std::sync::OnceLock::new(),
@@ -251,6 +254,27 @@ impl Store for Gated {
     }
     async fn prune_shelf(&self, now: Time, limit: usize) -> Result<usize, StoreError> {
         self.inner.prune_shelf(now, limit).await
+    }
+    async fn claim(&self, holder: OperationId, turn: u64, claims: &[Claim]) -> Result<Claimed, StoreError> {
+        self.gate.pass("before a claim").await;
+        let fault = self.claim_faults.lock().unwrap().pop_front().unwrap_or(Fault::Fine);
+        let done = match fault {
+            Fault::Refused => return Err(StoreError::Unavailable("test".into())),
+            Fault::LostUncertain => return Err(StoreError::Uncertain("test".into())),
+            Fault::Fine | Fault::AckLost => self.inner.claim(holder, turn, claims).await,
+        };
+        if fault == Fault::AckLost { Err(StoreError::Uncertain("test".into())) } else { done }
+    }
+    async fn release_claims(
+        &self,
+        holder: OperationId,
+        turn: u64,
+        buckets: &[String],
+    ) -> Result<(), StoreError> {
+        self.inner.release_claims(holder, turn, buckets).await
+    }
+    async fn prune_claims(&self, now: Time, limit: usize) -> Result<usize, StoreError> {
+        self.inner.prune_claims(now, limit).await
     }
     async fn put_api_key(&self, key: ApiKey) -> Result<(), StoreError> {
         self.inner.put_api_key(key).await

@@ -278,6 +278,7 @@ pub struct Boot {
     pub single: bool,
     /// What operations begin with.
     pub asks: Vec<Ask>,
+    pub allowances: Vec<Allowance>,
 }
 
 pub fn recovery(strategy: Strategy) -> Recovery {
@@ -339,6 +340,7 @@ impl Boot {
             policy: policy(),
             single: true,
             asks: Vec::new(),
+            allowances: Vec::new(),
         }
     }
 
@@ -353,7 +355,7 @@ impl Boot {
         let mut b = Boot::on(env, memory, self.provider.clone(), self.tool.recovery.clone(), gate);
         b.policy = self.policy.clone();
         b.single = self.single;
-        b.asks = self.asks.clone();
+        (b.asks, b.allowances) = (self.asks.clone(), self.allowances.clone());
         b
     }
 
@@ -367,6 +369,7 @@ impl Boot {
         let (memory, recovery) = (self.memory.clone(), self.tool.recovery.clone());
         let mut b = Boot::on(env, memory, self.provider.clone(), recovery, Arc::default());
         (b.policy, b.single, b.asks) = (self.policy.clone(), self.single, self.asks.clone());
+        b.allowances.clone_from(&self.allowances);
         b
     }
 
@@ -390,6 +393,8 @@ impl Boot {
                 intent: Some(intent(&self.tool.recovery, "refund")),
                 arguments: None,
                 asks: self.asks.clone(),
+                allowances: self.allowances.clone(),
+                gate: None,
             }
         } else {
             Creation {
@@ -397,6 +402,8 @@ impl Boot {
                 intent: None,
                 arguments: Some(b"{}".to_vec()),
                 asks: self.asks.clone(),
+                allowances: self.allowances.clone(),
+                gate: None,
             }
         }
     }

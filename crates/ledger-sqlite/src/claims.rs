@@ -1,0 +1,156 @@
+//! Claims on allowances: granted inside the writer's transaction, so exactly. Beside the claims each bucket has their sum, so
+//! that what a claim costs does not grow with how many there are; what is over is taken off before it is looked at.
+
+use ledger::claims::{Claim, Claimed};
+use ledger::words::{OperationId, Time};
+use rusqlite::{Connection, OptionalExtension as _, Result, params};
+
+/// The most claims that are over and go at once, of a bucket that is looked at.
+const STEP: i64 = 256;
+
+/// What is held of a bucket at `now`. Notes in `changed` if anything was over and went.
+fn used(db: &Connection, bucket: &str, now: Time, changed: &mut bool) -> Result<i64> {
+    let gone: i64 = db
+        .prepare_cached(
+            "SELECT coalesce(sum(amount), 0) FROM (SELECT amount FROM claim INDEXED BY claim_over
+               WHERE bucket = ?1 AND until <= ?2 ORDER BY until, holder LIMIT ?3)",
+        )?
+        .query_row(params![bucket, now.0, STEP], |r| r.get(0))?;
+    let went = db
+        .prepare_cached(
+            "DELETE FROM claim WHERE bucket = ?1 AND holder IN (SELECT holder FROM claim INDEXED BY claim_over
+               WHERE bucket = ?1 AND until <= ?2 ORDER BY until, holder LIMIT ?3)",
+        )?
+        .execute(params![bucket, now.0, STEP])?;
+    if went > 0 {
+        add(db, bucket, -gone)?;
+        *changed = true;
+    }
+    let sum: Option<i64> = db
+        .prepare_cached("SELECT used FROM allowance WHERE bucket = ?1")?
+        .query_row([bucket], |r| r.get(0))
+        .optional()?;
+    let sum = sum.unwrap_or(0);
+    if i64::try_from(went).unwrap_or(STEP) < STEP {
+        return Ok(sum);
+    }
+    // More is over than goes at once: it counts no more all the same.
+    let rest: i64 = db
+        .prepare_cached(
+            "SELECT coalesce(sum(amount), 0) FROM claim INDEXED BY claim_over WHERE bucket = ?1 AND until <= ?2",
+        )?
+        .query_row(params![bucket, now.0], |r| r.get(0))?;
+    Ok(sum - rest)
+}
+
+fn add(db: &Connection, bucket: &str, amount: i64) -> Result<()> {
+    db.prepare_cached(
+        "INSERT INTO allowance (bucket, used) VALUES (?1, ?2) ON CONFLICT (bucket) DO UPDATE SET used = used + excluded.used",
+    )?
+    .execute(params![bucket, amount])?;
+    Ok(())
+}
+
+/// What a holder has of a bucket, and in which turn.
+fn own(db: &Connection, bucket: &str, holder: OperationId) -> Result<Option<(i64, i64, i64)>> {
+    db.prepare_cached("SELECT amount, until, turn FROM claim WHERE bucket = ?1 AND holder = ?2")?
+        .query_row(params![bucket, holder.0.to_be_bytes()], |r| Ok((r.get(0)?, r.get(1)?, r.get(2)?)))
+        .optional()
+}
+
+fn remove(db: &Connection, bucket: &str, holder: OperationId, amount: i64) -> Result<()> {
+    db.prepare_cached("DELETE FROM claim WHERE bucket = ?1 AND holder = ?2")?
+        .execute(params![bucket, holder.0.to_be_bytes()])?;
+    add(db, bucket, -amount)
+}
+
+/// Grants all of them or none; also says whether the database changed. What is in them is within its bounds.
+pub(crate) fn claim(
+    db: &Connection,
+    holder: OperationId,
+    turn: u64,
+    claims: &[Claim],
+    now: Time,
+) -> Result<(Claimed, bool)> {
+    let mut changed = false;
+    for (which, c) in claims.iter().enumerate() {
+        let (amount, cap) = (c.amount.cast_signed(), c.cap.cast_signed());
+        let mine = own(db, &c.bucket, holder)?.filter(|(_, until, _)| *until > now.0).map_or(0, |(a, ..)| a);
+        let others = used(db, &c.bucket, now, &mut changed)? - mine;
+        // Neither is below zero, so this stays within its type where their sum would not.
+        if amount <= cap - others {
+            continue;
+        }
+        let next = if amount > cap { None } else { free_at(db, holder, c, others, now)? };
+        let used = u64::try_from(others).unwrap_or(0);
+        return Ok((Claimed::Full { which, used, next }, changed));
+    }
+    for c in claims {
+        let before = own(db, &c.bucket, holder)?;
+        let turn = before.map_or(turn, |(.., t)| t.cast_unsigned().max(turn));
+        db.prepare_cached(
+            "INSERT OR REPLACE INTO claim (bucket, holder, amount, until, turn) VALUES (?1, ?2, ?3, ?4, ?5)",
+        )?
+        .execute(params![
+            c.bucket,
+            holder.0.to_be_bytes(),
+            c.amount.cast_signed(),
+            c.until.0,
+            turn.cast_signed()
+        ])?;
+        add(db, &c.bucket, c.amount.cast_signed() - before.map_or(0, |(a, ..)| a))?;
+    }
+    Ok((Claimed::Granted, true))
+}
+
+/// When so much of what others hold is over that it fits.
+fn free_at(db: &Connection, holder: OperationId, c: &Claim, others: i64, now: Time) -> Result<Option<Time>> {
+    let mut over = others - (c.cap.cast_signed() - c.amount.cast_signed());
+    let mut statement = db.prepare_cached(
+        "SELECT until, amount FROM claim INDEXED BY claim_over
+         WHERE bucket = ?1 AND until > ?2 AND holder <> ?3 ORDER BY until, holder",
+    )?;
+    let mut rows = statement.query(params![c.bucket, now.0, holder.0.to_be_bytes()])?;
+    while let Some(r) = rows.next()? {
+        over -= r.get::<_, i64>(1)?;
+        if over <= 0 {
+            return Ok(Some(Time(r.get(0)?)));
+        }
+    }
+    Ok(None)
+}
+
+/// Whether anything was there to be given back.
+pub(crate) fn release(db: &Connection, holder: OperationId, turn: u64, buckets: &[String]) -> Result<bool> {
+    let mut changed = false;
+    for bucket in buckets {
+        if let Some((amount, _, held)) = own(db, bucket, holder)?
+            && held.cast_unsigned() <= turn
+        {
+            remove(db, bucket, holder, amount)?;
+            changed = true;
+        }
+    }
+    Ok(changed)
+}
+
+/// Removes what is over, and the sums of buckets of which nothing is held.
+pub(crate) fn prune(db: &Connection, now: Time, limit: usize) -> Result<usize> {
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let over = db
+        .prepare_cached(
+            "SELECT bucket, holder, amount FROM claim INDEXED BY claim_until WHERE until <= ?1 ORDER BY until, bucket LIMIT ?2",
+        )?
+        .query_map(params![now.0, limit], |r| {
+            Ok((r.get(0)?, OperationId(u128::from_be_bytes(r.get(1)?)), r.get(2)?))
+        })?
+        .collect::<Result<Vec<(String, OperationId, i64)>>>()?;
+    for (bucket, holder, amount) in &over {
+        remove(db, bucket, *holder, *amount)?;
+        db.prepare_cached(
+            "DELETE FROM allowance WHERE bucket = ?1 AND NOT EXISTS (SELECT 1 FROM claim WHERE bucket = ?1)",
+        )?
+        .execute([bucket])?;
+    }
+    Ok(over.len())
+}

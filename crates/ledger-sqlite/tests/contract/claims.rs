@@ -1,0 +1,227 @@
+//! Claims on allowances: all or nothing, never over a cap, and the same again if they are made again.
+
+use super::{Made, id};
+use futures_util::future::join_all;
+use ledger::claims::{Claim, Claimed, MAX_AMOUNT, MAX_BUCKET, MAX_CLAIMS};
+use ledger::store::{Store, StoreError};
+use ledger::words::{Millis, OperationId, Time};
+
+const HOUR: i64 = 3_600_000;
+
+fn of(s: &dyn Store, bucket: &str, amount: u64, cap: u64, for_ms: i64) -> Claim {
+    Claim { bucket: bucket.into(), amount, cap, until: s.now().plus(Millis(for_ms)) }
+}
+
+async fn claim(s: &dyn Store, n: u64, claims: &[Claim]) -> Claimed {
+    s.claim(id(n), 1, claims).await.unwrap()
+}
+
+/// How much is held, seen by somebody who asks for more than there can be.
+async fn used(s: &dyn Store, bucket: &str) -> u64 {
+    match claim(s, 999_999, &[of(s, bucket, MAX_AMOUNT, MAX_AMOUNT - 1, 1)]).await {
+        Claimed::Full { used, .. } => used,
+        Claimed::Granted => panic!("more than there can be was granted"),
+    }
+}
+
+fn full(which: usize, used: u64, next: Option<Time>) -> Claimed {
+    Claimed::Full { which, used, next }
+}
+
+fn names(buckets: &[&str]) -> Vec<String> {
+    buckets.iter().map(|b| (*b).to_owned()).collect()
+}
+
+pub async fn claims(made: Made) {
+    let s = &*made.store;
+    let first = of(s, "a", 60, 100, HOUR);
+    let later = of(s, "a", 40, 100, 2 * HOUR);
+    assert_eq!(claim(s, 1, std::slice::from_ref(&first)).await, Claimed::Granted);
+    assert_eq!(claim(s, 2, std::slice::from_ref(&later)).await, Claimed::Granted, "to the last bit");
+    assert_eq!(claim(s, 3, &[of(s, "a", 1, 100, HOUR)]).await, full(0, 100, Some(first.until)));
+    assert_eq!(claim(s, 3, &[of(s, "a", 61, 100, HOUR)]).await, full(0, 100, Some(later.until)));
+    assert_eq!(claim(s, 3, &[of(s, "a", 101, 100, HOUR)]).await, full(0, 100, None), "it never fits");
+    assert_eq!(claim(s, 3, &[of(s, "A", 100, 100, HOUR)]).await, Claimed::Granted, "another bucket");
+    let third = of(s, "a", 1, 101, HOUR);
+    assert_eq!(claim(s, 3, std::slice::from_ref(&third)).await, Claimed::Granted, "the cap is the claim's");
+    let first = Claim { cap: 101, ..first };
+    // Made again, it is the same one; changed, it takes the place of what it was.
+    for _ in 0..3 {
+        assert_eq!(claim(s, 1, std::slice::from_ref(&first)).await, Claimed::Granted);
+        assert_eq!(used(s, "a").await, 101);
+    }
+    assert_eq!(claim(s, 1, &[of(s, "a", 20, 100, HOUR)]).await, Claimed::Granted);
+    assert_eq!(used(s, "a").await, 61);
+    assert_eq!(claim(s, 1, &[of(s, "a", 60, 100, HOUR)]).await, full(0, 41, Some(third.until)));
+    assert_eq!(used(s, "a").await, 61, "what is refused leaves what was there");
+    // What is on the disk stays.
+    drop(made.store);
+    let s = &*(made.restart)();
+    assert_eq!(used(s, "a").await, 61);
+    assert_eq!(claim(s, 4, &[of(s, "a", 40, 100, HOUR)]).await, full(0, 61, Some(third.until)));
+}
+
+pub async fn claims_together(made: Made) {
+    let s = &*made.store;
+    assert_eq!(claim(s, 1, &[of(s, "b", 5, 5, HOUR)]).await, Claimed::Granted);
+    let three = [of(s, "a", 1, 9, HOUR), of(s, "b", 1, 5, HOUR), of(s, "c", 1, 0, HOUR)];
+    assert!(matches!(claim(s, 2, &three).await, Claimed::Full { which: 1, used: 5, next: Some(_) }));
+    assert_eq!((used(s, "a").await, used(s, "c").await), (0, 0), "all or nothing");
+    s.release_claims(id(1), 1, &names(&["b"])).await.unwrap();
+    assert_eq!(claim(s, 2, &three).await, full(2, 0, None));
+    assert_eq!(claim(s, 2, &three[..2]).await, Claimed::Granted);
+    assert_eq!((used(s, "a").await, used(s, "b").await), (1, 1));
+    // The largest amounts don't run over.
+    let most = of(s, "m", MAX_AMOUNT, MAX_AMOUNT, HOUR);
+    assert_eq!(claim(s, 1, std::slice::from_ref(&most)).await, Claimed::Granted);
+    assert_eq!(claim(s, 2, std::slice::from_ref(&most)).await, full(0, MAX_AMOUNT, Some(most.until)));
+    assert_eq!(
+        claim(s, 2, &[of(s, "m", 0, MAX_AMOUNT, HOUR)]).await,
+        Claimed::Granted,
+        "nothing fits always"
+    );
+    assert_eq!(claim(s, 2, &[of(s, "m", 0, 0, HOUR)]).await, full(0, MAX_AMOUNT, Some(most.until)));
+}
+
+pub async fn claims_bounds(made: Made) {
+    let s = &*made.store;
+    let c = |bucket: &str| of(s, bucket, 1, 1, HOUR);
+    let long = "n".repeat(MAX_BUCKET);
+    assert_eq!(claim(s, 1, &[c(&long)]).await, Claimed::Granted);
+    let many = |n: usize| (0..n).map(|i| c(&format!("m{i}"))).collect::<Vec<_>>();
+    assert_eq!(claim(s, 1, &many(MAX_CLAIMS)).await, Claimed::Granted);
+    let too_much = Claim { amount: MAX_AMOUNT + 1, ..c("x") };
+    let too_high = Claim { cap: u64::MAX, ..c("x") };
+    for wrong in [
+        vec![],
+        many(MAX_CLAIMS + 1),
+        vec![c("")],
+        vec![c(&format!("{long}n"))],
+        vec![c("a\0b")],
+        vec![c("a b")],
+        vec![c("é")],
+        vec![c("x"), c("y"), c("x")],
+        vec![too_much],
+        vec![too_high],
+    ] {
+        let said = s.claim(id(2), 1, &wrong).await;
+        assert!(matches!(said, Err(StoreError::Unavailable(_))), "{wrong:?} {said:?}");
+    }
+    s.release_claims(id(2), 1, &names(&["", "a\0b", "é", "never"])).await.unwrap();
+}
+
+pub async fn claims_end(made: Made) {
+    let s = &*made.store;
+    let short = of(s, "a", 3, 5, 30);
+    assert_eq!(claim(s, 1, std::slice::from_ref(&short)).await, Claimed::Granted);
+    assert_eq!(claim(s, 2, &[of(s, "a", 2, 5, HOUR)]).await, Claimed::Granted);
+    assert_eq!(claim(s, 3, &[of(s, "a", 1, 5, HOUR)]).await, full(0, 5, Some(short.until)));
+    while s.now() < short.until {
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    assert_eq!(used(s, "a").await, 2);
+    assert_eq!(claim(s, 3, &[of(s, "a", 3, 5, HOUR)]).await, Claimed::Granted);
+    // Whoever comes back after its own is over starts anew.
+    assert!(matches!(claim(s, 1, &[of(s, "a", 1, 5, HOUR)]).await, Claimed::Full { used: 5, .. }));
+    assert_eq!(claim(s, 1, &[of(s, "a", 1, 6, HOUR)]).await, Claimed::Granted);
+    assert_eq!(used(s, "a").await, 6);
+    // More of them than go in one step are over at once.
+    let until = s.now().plus(Millis(1500));
+    let one = |n: u64| async move {
+        let one = Claim { bucket: "many".into(), amount: 2, cap: 1200, until };
+        assert_eq!(claim(s, n, &[one]).await, Claimed::Granted);
+    };
+    join_all((0..600).map(one)).await;
+    while s.now() < until {
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    let all = of(s, "many", 1200, 1200, HOUR);
+    assert_eq!(claim(s, 700, std::slice::from_ref(&all)).await, Claimed::Granted);
+    assert_eq!(claim(s, 5, &[of(s, "many", 1, 1200, HOUR)]).await, full(0, 1200, Some(all.until)));
+    assert_eq!(used(s, "many").await, 1200);
+}
+
+pub async fn claims_given_back(made: Made) {
+    let s = &*made.store;
+    for n in 1..=2 {
+        assert_eq!(claim(s, n, &[of(s, "a", 4, 8, HOUR), of(s, "b", 1, 2, HOUR)]).await, Claimed::Granted);
+    }
+    for _ in 0..2 {
+        s.release_claims(id(1), 1, &names(&["a", "none"])).await.unwrap();
+        assert_eq!((used(s, "a").await, used(s, "b").await), (4, 2));
+    }
+    s.release_claims(id(3), 9, &names(&["a"])).await.unwrap();
+    assert_eq!(used(s, "a").await, 4, "only one's own");
+    // What an earlier turn gives back, a later one holds.
+    assert_eq!(s.claim(id(2), 5, &[of(s, "a", 6, 8, HOUR)]).await.unwrap(), Claimed::Granted);
+    for turn in [0, 1, 4] {
+        s.release_claims(id(2), turn, &names(&["a", "b"])).await.unwrap();
+    }
+    assert_eq!((used(s, "a").await, used(s, "b").await), (6, 1), "b was claimed in the first turn");
+    // A claim of an earlier turn that comes late doesn't take the later one back.
+    assert_eq!(s.claim(id(2), 3, &[of(s, "a", 6, 8, HOUR)]).await.unwrap(), Claimed::Granted);
+    s.release_claims(id(2), 4, &names(&["a"])).await.unwrap();
+    assert_eq!(used(s, "a").await, 6);
+    s.release_claims(id(2), 5, &names(&["a"])).await.unwrap();
+    assert_eq!(used(s, "a").await, 0);
+}
+
+pub async fn claims_pruning(made: Made) {
+    let s = &*made.store;
+    let now = s.now();
+    for n in 1..=5 {
+        let until = now.plus(Millis(HOUR + i64::try_from(n).unwrap()));
+        let c = |bucket: &str| Claim { bucket: bucket.into(), amount: n, cap: 100, until };
+        assert_eq!(claim(s, n, &[c("a"), c("b")]).await, Claimed::Granted);
+    }
+    let at = |n: i64| now.plus(Millis(HOUR + n));
+    assert_eq!(s.prune_claims(at(0), 10).await.unwrap(), 0);
+    assert_eq!(s.prune_claims(at(3), 4).await.unwrap(), 4);
+    assert_eq!(s.prune_claims(at(3), 4).await.unwrap(), 2);
+    assert_eq!(s.prune_claims(at(3), 4).await.unwrap(), 0);
+    assert_eq!((used(s, "a").await, used(s, "b").await), (9, 9));
+    assert_eq!(s.prune_claims(at(9), 100).await.unwrap(), 4);
+    assert_eq!((used(s, "a").await, used(s, "b").await), (0, 0));
+    assert_eq!(claim(s, 1, &[of(s, "a", 100, 100, HOUR)]).await, Claimed::Granted);
+}
+
+/// Many at once, with what they take in different orders, some of them twice, as after a lost acknowledgement.
+pub async fn claims_races(made: Made) {
+    let s = &made.store;
+    let one = |n: u64| {
+        let s = s.clone();
+        async move {
+            let (a, b) = (of(&*s, "a", 3, 100, HOUR), of(&*s, "b", 1, 50, HOUR));
+            let both = if n.is_multiple_of(2) { [a, b] } else { [b, a] };
+            let said = s.claim(id(n), 1, &both).await.unwrap();
+            if n.is_multiple_of(3) {
+                let again = s.claim(id(n), 1, &both).await.unwrap();
+                assert!(said != Claimed::Granted || again == Claimed::Granted, "{n} lost what it had");
+                return (again == Claimed::Granted).then_some(n);
+            }
+            (said == Claimed::Granted).then_some(n)
+        }
+    };
+    let won: Vec<u64> = join_all((0..200).map(one)).await.into_iter().flatten().collect();
+    assert_eq!(won.len(), 33, "as many as fit, and no more");
+    assert_eq!((used(&**s, "a").await, used(&**s, "b").await), (99, 33));
+    // Taken and given back by turns, nothing is left and nothing was ever too much.
+    let by_turns = |n: u64| {
+        let s = s.clone();
+        async move {
+            for _ in 0..10 {
+                let c = [of(&*s, "c", 1, 4, HOUR)];
+                if s.claim(id(n), 1, &c).await.unwrap() == Claimed::Granted {
+                    let held = used(&*s, "c").await;
+                    assert!((1..=4).contains(&held), "{held} are held");
+                    s.release_claims(id(n), 1, &names(&["c"])).await.unwrap();
+                }
+            }
+        }
+    };
+    join_all((0..16).map(by_turns)).await;
+    assert_eq!(used(&**s, "c").await, 0);
+    let all: Vec<OperationId> = won.iter().map(|n| id(*n)).collect();
+    join_all(all.iter().map(|who| s.release_claims(*who, 1, &[]))).await;
+    assert_eq!(used(&**s, "a").await, 99, "who names no bucket gives nothing back");
+}
