@@ -7,7 +7,8 @@
 //! because it could not be opened. It turns in stages, so that no token in flight is refused. Time comes in from the
 //! ledger's clock.
 //!
-//! Beside the tokens, a vault: secrets that the ledger keeps for long, under keys that lie with the ring.
+//! Beside the tokens, a vault: secrets that the ledger keeps for long, under keys that lie with the ring. And [`rest`]: secrets
+//! that are kept elsewhere, under a master key alone.
 //!
 //! Tokens are PASETO v4.local (XChaCha20, BLAKE2b), with the key's name in the footer and the context as the implicit
 //! assertion.
@@ -18,6 +19,7 @@ mod keeper;
 mod key;
 mod manage;
 mod master;
+pub mod rest;
 mod ring;
 mod shelf;
 mod token;

@@ -111,10 +111,17 @@ impl MasterKey {
 
     /// The key that wraps: the master key itself encrypts nothing.
     pub(crate) fn wrapping(&self) -> crate::Key {
-        crate::Key::from_bytes(derive(&self.secret, "counterfoil seal wrap v1"))
+        self.derived("counterfoil seal wrap v1")
     }
 
-    fn text(&self) -> Zeroizing<String> {
+    /// The key for one purpose.
+    pub(crate) fn derived(&self, purpose: &str) -> crate::Key {
+        crate::Key::from_bytes(derive(&self.secret, purpose))
+    }
+
+    /// As it is written into a file or keyring.
+    #[must_use]
+    pub fn text(&self) -> Zeroizing<String> {
         Zeroizing::new(URL_SAFE_NO_PAD.encode(self.secret.as_slice()))
     }
 }
