@@ -4,8 +4,11 @@
 
 use crate::error::{ConfigError, CredentialError};
 use crate::manifest::{Integration, Mode};
-use crate::own::{Header, NoOwn, OwnCredentials, Scheme, Whose, marked};
+use crate::method::Mark;
+use crate::own::{self, Header, NoOwn, OwnCredentials, Scheme, Whose, marked};
+use crate::stored::{Kept, OAuth, Stored, mark_source};
 use async_trait::async_trait;
+use credentials::{Live, Ticket};
 use http::{HeaderName, HeaderValue};
 use std::collections::HashMap;
 use std::fmt;
@@ -45,11 +48,38 @@ pub trait Credentials: Send + Sync {
         Err(NoOwn::Missing(format!("no principal has a credential of its own for account {account:?} here")))
     }
 
+    /// The header of an account whose credential is in the user's store, or got by OAuth, if it is the one with this mark
+    /// (`None`: whichever). `None`: it is not such an account.
+    ///
+    /// # Errors
+    /// [`NoOwn`]: nothing may be sent.
+    async fn kept(&self, to: &Account<'_>, mark: Option<&str>) -> Result<Option<Kept>, NoOwn> {
+        let _ = (to, mark);
+        Ok(None)
+    }
+
+    /// The provider refused such a token (401). Whether the next send will have another one.
+    fn refused(&self, to: &Account<'_>, ticket: Ticket) -> bool {
+        let _ = (to, ticket);
+        false
+    }
+
     /// Where this base URL of an account is now, if it is one that moves by itself.
     fn moved(&self, account: &str, mode: &str, base: &str) -> Option<String> {
         let _ = (account, mode, base);
         None
     }
+}
+
+/// An account, and where its request goes.
+#[derive(Clone, Copy, Debug)]
+pub struct Account<'a> {
+    /// The account of the manifest.
+    pub account: &'a str,
+    /// `sandbox` or `production`.
+    pub mode: &'a str,
+    /// Scheme, host and port.
+    pub origin: &'a str,
 }
 
 /// The mark of a credential that could not be read when a request was recorded.
@@ -81,8 +111,23 @@ pub(crate) enum Auth {
     None,
     /// By the operator's secret.
     Shared(Scheme, SecretRef),
+    /// By what `counterfoil auth connect` kept.
+    Stored(Scheme),
+    /// By tokens of OAuth.
+    OAuth(OAuth),
     /// By one that each principal has of its own.
     Own(Scheme),
+}
+
+impl Auth {
+    /// The header that authenticates a request, its secret masked.
+    pub(crate) fn masked(&self) -> Option<(String, String)> {
+        match self {
+            Auth::None => None,
+            Auth::Shared(scheme, _) | Auth::Stored(scheme) | Auth::Own(scheme) => Some(scheme.masked()),
+            Auth::OAuth(_) => Some(Scheme::Bearer.masked()),
+        }
+    }
 }
 
 type Slot = Result<Option<Header>, String>;
@@ -92,6 +137,8 @@ struct Known {
     slot: Slot,
     /// Each principal has its own.
     own: Option<Scheme>,
+    /// It is in the user's store, or got by OAuth.
+    stored: Option<Arc<Stored>>,
     mark: Option<String>,
     /// The base URLs of the integrations that use it.
     bases: Vec<Base>,
@@ -99,6 +146,9 @@ struct Known {
 
 struct Base {
     url: String,
+    origin: String,
+    /// What its requests are recorded with, where that has to be asked for.
+    asked: Option<Arc<Mark>>,
     /// Any port will do.
     any_port: bool,
 }
@@ -172,12 +222,19 @@ impl ConfigCredentials {
                     if i.rotates { None } else { slot.as_ref().ok().map(|header| marked(header.as_ref())) };
                 let own = match &i.auth {
                     Auth::Own(scheme) => Some(scheme.clone()),
-                    Auth::None | Auth::Shared(..) => None,
+                    Auth::None | Auth::Shared(..) | Auth::Stored(_) | Auth::OAuth(_) => None,
                 };
-                by_account.insert(account.clone(), Known { slot, own, mark, bases: Vec::new() });
+                let stored = i.stored().map(|account| Arc::new(Stored::new(account, &env)));
+                let known = Known { slot, own, stored, mark, bases: Vec::new() };
+                by_account.insert(account.clone(), known);
             }
             if let Some(known) = by_account.get_mut(&account) {
-                known.bases.push(Base { url: i.base_url().to_owned(), any_port: i.any_port });
+                known.bases.push(Base {
+                    url: i.base_url().to_owned(),
+                    origin: own::origin(i.base_url()),
+                    asked: known.stored.as_ref().filter(|_| !i.rotates).map(|_| i.home().mark.clone()),
+                    any_port: i.any_port,
+                });
                 // That of a principal's own is known with the principal.
                 let any = i.rotates || known.own.is_some();
                 let recorded = if any { None } else { known.mark.clone().or(Some(MISSING.into())) };
@@ -193,6 +250,22 @@ impl ConfigCredentials {
         ConfigCredentials { own: Some(own), ..self }
     }
 
+    /// The same, with the user's store.
+    #[must_use]
+    pub fn with_store(mut self, live: &Live) -> ConfigCredentials {
+        for known in self.by_account.values_mut() {
+            let Some(stored) = known.stored.as_mut().and_then(Arc::get_mut) else { continue };
+            stored.open(live.clone());
+            let Some(stored) = &known.stored else { continue };
+            for base in &known.bases {
+                if let Some(mark) = &base.asked {
+                    mark.ask(mark_source(stored.clone(), base.origin.clone()));
+                }
+            }
+        }
+        self
+    }
+
     /// The accounts whose credential is missing or unusable.
     #[must_use]
     pub fn missing(&self) -> Vec<CredentialError> {
@@ -201,12 +274,21 @@ impl ConfigCredentials {
             .iter()
             .filter(|(_, known)| known.own.is_none())
             .filter_map(|((account, mode), known)| {
-                let what = known.slot.as_ref().err()?.clone();
+                let what = match &known.stored {
+                    Some(stored) => known.bases.iter().find_map(|b| stored.check(&b.origin).err())?,
+                    None => known.slot.as_ref().err()?.clone(),
+                };
                 Some(CredentialError { account: account.clone(), mode: mode.as_str().into(), what })
             })
             .collect();
         all.sort_by(|a, b| a.account.cmp(&b.account));
         all
+    }
+}
+
+impl ConfigCredentials {
+    fn known(&self, to: &Account<'_>) -> Option<&Known> {
+        self.by_account.get(&(to.account.to_owned(), to.mode.parse().ok()?))
     }
 }
 
@@ -262,6 +344,28 @@ impl Credentials for ConfigCredentials {
         scheme.header(&found.secret).map_err(|why| missing(&why))
     }
 
+    async fn kept(&self, to: &Account<'_>, mark: Option<&str>) -> Result<Option<Kept>, NoOwn> {
+        let Some(known) = self.known(to) else { return Ok(None) };
+        let Some(stored) = &known.stored else { return Ok(None) };
+        // Where it rotates, no request is recorded with a mark, and one that was before is as good.
+        let mark = mark.filter(|_| known.bases.iter().any(|b| b.asked.is_some()));
+        let missing = |why: String| {
+            NoOwn::Missing(format!("the credential of account {:?} can't be used: {why}", to.account))
+        };
+        let (kept, now) = stored.find(to.origin).await.map_err(missing)?;
+        if mark.is_some_and(|then| then != now) {
+            return Err(NoOwn::Changed(format!(
+                "another credential of account {:?} has been connected since it was recorded",
+                to.account
+            )));
+        }
+        Ok(Some(kept))
+    }
+
+    fn refused(&self, to: &Account<'_>, ticket: Ticket) -> bool {
+        self.known(to).and_then(|k| k.stored.as_ref()).is_some_and(|s| s.refused(to.origin, ticket))
+    }
+
     fn moved(&self, account: &str, mode: &str, base: &str) -> Option<String> {
         let known = self.by_account.get(&(account.to_owned(), mode.parse().ok()?))?;
         if known.bases.iter().any(|b| b.url == base) {
@@ -274,12 +378,19 @@ impl Credentials for ConfigCredentials {
 fn resolve(auth: &Auth, env: &impl Fn(&str) -> Option<String>) -> Slot {
     match auth {
         Auth::None => Ok(None),
+        Auth::Stored(_) | Auth::OAuth(_) => {
+            Err("it is in the user's store, which this request does not ask".into())
+        }
         Auth::Own(_) => Err("each principal has its own, and this request names none".into()),
-        Auth::Shared(scheme, secret) => scheme.header(&read(secret, env)?).map(Some),
+        Auth::Shared(scheme, secret) => scheme.header(&read_secret(secret, env)?).map(Some),
     }
 }
 
-fn read(secret: &SecretRef, env: &impl Fn(&str) -> Option<String>) -> Result<String, String> {
+/// The secret that is named.
+pub(crate) fn read_secret(
+    secret: &SecretRef,
+    env: &impl Fn(&str) -> Option<String>,
+) -> Result<String, String> {
     let text = match secret {
         SecretRef::Env(name) => {
             env(name).ok_or_else(|| format!("the environment variable {name} is not set"))?

@@ -93,7 +93,7 @@ pub(crate) fn joined(
         Style::Space => ("%20", "%20"),
         Style::Pipe => ("%7C", "%7C"),
         Style::Pairs => (",", "="),
-        Style::Comma | Style::Members | Style::Repeat | Style::Index => (",", ","),
+        Style::Comma | Style::Members | Style::Repeat | Style::Index | Style::File => (",", ","),
     };
     let one = |raw: &RawValue| -> Result<String, BadArguments> {
         Ok(scalar(raw, name, "list of one text")?.map(|t| write(&t)).unwrap_or_default())
@@ -123,6 +123,8 @@ pub(crate) enum Node {
     /// Written in a style of its own; in forms only.
     Styled(Box<RawValue>, Style),
     Key,
+    /// A text with the key in it.
+    Text(Spliced),
     Object(Vec<(String, Node)>),
 }
 
@@ -185,6 +187,16 @@ pub(crate) fn write_json(fields: &[(String, Node)], out: &mut Spliced) {
                 out.push_key();
                 out.push_str("\"");
             }
+            Node::Text(text) => {
+                // An escape never reaches over the key.
+                let quoted = |t: &str| serde_json::Value::from(t).to_string();
+                out.push_str("\"");
+                out.push(&text.map(|t| {
+                    let q = quoted(t);
+                    q[1..q.len() - 1].to_owned()
+                }));
+                out.push_str("\"");
+            }
             Node::Object(inside) => write_json(inside, out),
         }
     }
@@ -242,6 +254,7 @@ impl Pairs {
                 Node::Raw(raw) => self.value(&name, raw, 0)?,
                 Node::Styled(raw, style) => self.styled(&name, raw, Some(*style))?,
                 Node::Key => self.key(&name),
+                Node::Text(text) => self.encoded(&name, &text.map(percent)),
                 Node::Object(inside) => self.fields(&name, inside)?,
             }
         }

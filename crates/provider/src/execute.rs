@@ -4,22 +4,26 @@
 //! refused connection, TLS that fails, a deadline that passes before; and what a dying connection handed back
 //! unread. Whatever a connection has accepted may have left. Nothing here tries twice.
 
-use crate::credentials::{Credentials, MISSING};
+use crate::credentials::{Account, Credentials, MISSING};
 use crate::error::BadArguments;
-use crate::judge::{Answer, Judged, Observation, judge};
+use crate::judge::{Answer, Judged, Observation, graphql, judge};
+use crate::lookup::{self, Fetch, LookupPlan, MAX_FETCHED, Tally};
 use crate::manifest::Mode;
 use crate::method::Method;
 use crate::own::{self, Header, NoOwn, Whose};
+use crate::policy::Word;
 use crate::receipt::Receipt;
 use crate::request::{HttpIntent, Listed, Listing, answered, get};
 use crate::wire::Wires;
 use async_trait::async_trait;
 use bytes::Bytes;
+use credentials::Ticket;
 use http::{Request, header};
-use ledger::{EffectKey, Executor, Intent, Looked, Millis, Sent};
+use ledger::{Asked, EffectKey, Executor, Intent, Looked, Millis, Sent};
+use serde_json::value::RawValue;
 use std::fmt;
 use std::sync::Arc;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 /// Redirects that a read follows, within one origin.
 const MAX_REDIRECTS: usize = 3;
@@ -33,10 +37,12 @@ enum On {
     Fresh,
 }
 
-/// A request on its way, with the header that authenticates it where that is a principal's own.
+/// A request on its way, with the header that authenticates it where that had to be looked for.
 struct Placed<'a> {
     http: &'a HttpIntent,
     own: Option<Header>,
+    /// Of an access token that can be renewed.
+    ticket: Option<Ticket>,
 }
 
 /// Sends recorded requests for the ledger.
@@ -44,6 +50,13 @@ struct Placed<'a> {
 pub struct HttpExecutor {
     wires: Wires,
     credentials: Arc<dyn Credentials>,
+    watch: Option<Arc<dyn Watch>>,
+}
+
+/// Hears of every send whether its provider answered.
+pub trait Watch: Send + Sync {
+    /// A send to this origin was answered; or it was not, or with a status of 500 and above.
+    fn seen(&self, origin: &str, answered: bool);
 }
 
 impl fmt::Debug for HttpExecutor {
@@ -68,7 +81,13 @@ impl HttpExecutor {
     /// An executor with the public certificate roots compiled in.
     #[must_use]
     pub fn new(credentials: Arc<dyn Credentials>) -> HttpExecutor {
-        HttpExecutor { wires: Wires::new(), credentials }
+        HttpExecutor { wires: Wires::new(), credentials, watch: None }
+    }
+
+    /// The same, with somebody who watches.
+    #[must_use]
+    pub fn watched_by(self, watch: Arc<dyn Watch>) -> HttpExecutor {
+        HttpExecutor { watch: Some(watch), ..self }
     }
 
     /// Performs a read once, without the ledger.
@@ -98,15 +117,35 @@ impl HttpExecutor {
         let mut http = method.read_request(args)?;
         http.principal = principal.filter(|_| method.home.own.is_some()).map(str::to_owned);
         let deadline = Instant::now() + timeout.duration();
-        let outcome = match (http.to_http(None), self.own(&http, false).await) {
-            (Ok(request), Ok(own)) => self.follow(request, &Placed { http: &http, own }, deadline).await,
-            (Err(why), _) => Err(why),
-            (_, Err(why)) => Err(why.to_string()),
-        };
+        let outcome = self.ask_for(&http, deadline).await;
         Ok(match outcome {
-            Ok(answer) => ReadOutcome::Answered(answer.receipt()),
+            Ok(answer) => {
+                let refused = matches!(http.policy.word_of(&answer.body), Some(Word::Refusal(_)))
+                    || http.policy.graphql.is_some() && graphql::fails(&answer);
+                let receipt = answer.receipt();
+                ReadOutcome::Answered(if refused { receipt.refused() } else { receipt })
+            }
             Err(why) => ReadOutcome::Unavailable { why },
         })
+    }
+
+    /// A read, and once more if its access token was refused and can be renewed.
+    async fn ask_for(&self, http: &HttpIntent, deadline: Instant) -> Result<Answer, String> {
+        loop {
+            let request = http.to_http(None)?;
+            let to = self.placed(http, None, deadline).await.map_err(|e| e.to_string())?;
+            let answer = self.follow(request, &to, deadline).await?;
+            if !self.renews(&to, answer.status) {
+                return Ok(answer);
+            }
+        }
+    }
+
+    /// Whether this status refused an access token that will be another one at the next send.
+    fn renews(&self, to: &Placed<'_>, status: u16) -> bool {
+        let origin = own::origin(to.http.base.as_deref().unwrap_or_default());
+        let account = Account { account: &to.http.account, mode: &to.http.mode, origin: &origin };
+        status == 401 && to.ticket.is_some_and(|ticket| self.credentials.refused(&account, ticket))
     }
 
     /// What a provider lists of the objects that bear effect keys, `pages` at most. Nothing is changed by it.
@@ -118,7 +157,8 @@ impl HttpExecutor {
         let mut listed = Listed::default();
         let mut url = listing.first();
         for _ in 0..pages.max(1) {
-            let answer = self.page(&Placed { http: &listing.http, own: None }, &url, deadline).await?;
+            let to = self.placed(&listing.http, None, deadline).await.map_err(|e| e.to_string())?;
+            let answer = self.page(&to, &url, deadline).await?;
             match listing.take(&answer, &mut listed)? {
                 Some(next) if next != url => url = next,
                 _ => break,
@@ -131,8 +171,7 @@ impl HttpExecutor {
     /// recorded. `first`: nothing of it has left yet.
     fn in_place(&self, http: HttpIntent, first: bool) -> Result<HttpIntent, String> {
         let Some(base) = http.base.clone() else { return Ok(http) };
-        // What was recorded without a credential has not been sent under any; what was sent since, nobody knows.
-        let mark = http.credential.as_deref().filter(|mark| !(first && *mark == MISSING));
+        let mark = recorded(&http, first);
         self.credentials.unchanged(&http.account, &http.mode, &base, mark)?;
         let moved = self.credentials.moved(&http.account, &http.mode, &base);
         Ok(match moved {
@@ -141,18 +180,64 @@ impl HttpExecutor {
         })
     }
 
-    /// The principal's own credential that it goes out with, if it is one of those.
-    async fn own(&self, http: &HttpIntent, recorded: bool) -> Result<Option<Header>, NoOwn> {
-        let Some(principal) = &http.principal else { return Ok(None) };
+    /// The credential that it goes out with, if that has to be looked for, and is the one with this mark (`None`: whichever).
+    /// Without one in time nothing may be sent.
+    async fn placed<'a>(
+        &self,
+        http: &'a HttpIntent,
+        mark: Option<&str>,
+        deadline: Instant,
+    ) -> Result<Placed<'a>, NoOwn> {
         let origin = own::origin(http.base.as_deref().unwrap_or_default());
-        let whose = Whose { account: &http.account, mode: &http.mode, origin: &origin, principal };
-        let mark = http.credential.as_deref().filter(|_| recorded);
-        self.credentials.own(&whose, mark).await.map(Some)
+        let found = async {
+            let (account, mode) = (http.account.as_str(), http.mode.as_str());
+            if let Some(principal) = &http.principal {
+                let whose = Whose { account, mode, origin: &origin, principal };
+                let own = self.credentials.own(&whose, mark).await?;
+                return Ok(Placed { http, own: Some(own), ticket: None });
+            }
+            let kept = self.credentials.kept(&Account { account, mode, origin: &origin }, mark).await?;
+            let (own, ticket) = kept.map_or((None, None), |kept| (Some(kept.header), kept.ticket));
+            Ok(Placed { http, own, ticket })
+        };
+        let late = |_| NoOwn::Missing("its credential was not there within the time allowed".into());
+        timeout_at(deadline, found).await.unwrap_or_else(|e| Err(late(e)))
     }
 
     /// One page of a look-up.
     async fn page(&self, to: &Placed<'_>, url: &str, deadline: Instant) -> Result<Answer, String> {
-        answered(self.exchange(On::Fresh, get(url, &to.http.headers)?, to, deadline).await)
+        let answer = answered(self.exchange(On::Fresh, get(url, &to.http.headers)?, to, deadline).await)?;
+        // The next question has another token.
+        let _ = self.renews(to, answer.status);
+        Ok(answer)
+    }
+
+    /// The same for a send: whoever watches hears whether the provider answered.
+    async fn watched(
+        &self,
+        on: On,
+        request: Request<Bytes>,
+        to: &Placed<'_>,
+        deadline: Instant,
+    ) -> Observation {
+        let Some(watch) = &self.watch else { return self.exchange(on, request, to, deadline).await };
+        let request = match self.authenticated(request, to) {
+            Ok(request) => request,
+            // The provider has no part in it.
+            Err(why) => return Observation::NotSent(why),
+        };
+        let origin = own::origin(&request.uri().to_string());
+        let seen = self.wires.exchange(request, on == On::Kept, to.http.cap, deadline).await;
+        let answered = match &seen {
+            Observation::Answer(answer) => answer.status < 500,
+            Observation::TooLarge(_) => true,
+            Observation::NotSent(_)
+            | Observation::ConnectionLost(_)
+            | Observation::Timeout
+            | Observation::Torn(_) => false,
+        };
+        watch.seen(&origin, answered);
+        seen
     }
 
     /// Puts the secret in and performs the exchange.
@@ -283,8 +368,8 @@ impl Executor for HttpExecutor {
             Err(why) if replay => return withheld(&why),
             Err(why) => return Sent::NotSent { why },
         };
-        let to = match self.own(&http, true).await {
-            Ok(own) => Placed { http: &http, own },
+        let to = match self.placed(&http, recorded(&http, !replay), deadline).await {
+            Ok(to) => to,
             Err(NoOwn::Changed(why)) if replay => return withheld(&why),
             Err(why) => return Sent::NotSent { why: why.to_string() },
         };
@@ -293,8 +378,14 @@ impl Executor for HttpExecutor {
             Err(why) => return Sent::NotSent { why },
         };
         let on = if intent.recovery.strategy.replays() { On::Kept } else { On::Fresh };
-        let seen = self.exchange(on, request, &to, deadline).await;
+        let seen = self.watched(on, request, &to, deadline).await;
+        let renewed = matches!(&seen, Observation::Answer(a) if self.renews(&to, a.status));
         let sent = match (judge(&http.policy, replay, &seen), seen) {
+            // It was refused for its token, and this provider's refusals are definite: nothing of it happened.
+            (Judged::Sent(Sent::Refused(_)), _) if renewed && !replay => Sent::NotApplied {
+                why: "answered 401: its access token was refused, and is renewed".into(),
+                retry_after: None,
+            },
             (Judged::Sent(sent), _) => sent,
             (Judged::Existing { resource_id }, Observation::Answer(a)) => {
                 Box::pin(self.existing(&to, key, replay, &resource_id, a.receipt(), deadline)).await
@@ -308,6 +399,16 @@ impl Executor for HttpExecutor {
     }
 
     async fn look_up(&self, intent: &Intent, key: &EffectKey, timeout: Millis) -> Looked {
+        self.ask(intent, key, timeout, None).await
+    }
+
+    async fn look_up_since(&self, intent: &Intent, key: &EffectKey, timeout: Millis, asked: Asked) -> Looked {
+        self.ask(intent, key, timeout, Some(asked)).await
+    }
+}
+
+impl HttpExecutor {
+    async fn ask(&self, intent: &Intent, key: &EffectKey, timeout: Millis, asked: Option<Asked>) -> Looked {
         let deadline = Instant::now() + timeout.duration();
         let unknown = |why: String| Looked::Unknown { why };
         let http = match HttpIntent::decode(&intent.body) {
@@ -320,23 +421,70 @@ impl Executor for HttpExecutor {
             Ok(http) => http,
             Err(why) => return unknown(format!("not asked: {why}")),
         };
-        let to = match self.own(&http, true).await {
-            Ok(own) => Placed { http: &http, own },
+        let to = match self.placed(&http, recorded(&http, true), deadline).await {
+            Ok(to) => to,
             Err(why) => return unknown(format!("not asked: {why}")),
         };
         let Some(plan) = &http.lookup else { return unknown("this provider can't be asked".into()) };
-        let first = match self.page(&to, &plan.url.with(key), deadline).await {
-            Ok(answer) => answer,
-            Err(why) => return unknown(why),
-        };
-        match plan.onward(key, &first) {
-            Some(url) => match self.page(&to, &url, deadline).await {
-                Ok(second) => plan.evaluate(key, &second),
-                Err(why) => unknown(why),
-            },
-            None => plan.evaluate(key, &first),
-        }
+        self.pages(plan, &to, key, asked, deadline).await.unwrap_or_else(unknown)
     }
+
+    /// Asks page by page, until there is a match or no further page.
+    async fn pages(
+        &self,
+        plan: &LookupPlan,
+        to: &Placed<'_>,
+        key: &EffectKey,
+        asked: Option<Asked>,
+        deadline: Instant,
+    ) -> Result<Looked, String> {
+        let first = plan.first(key, asked)?;
+        let mut tally = Tally::default();
+        let mut here = first.clone();
+        for _ in 0..plan.most_pages() {
+            let answer = self.page(to, &here, deadline).await?;
+            let mut page = plan.read(&first, &here, &answer, &to.http.policy)?;
+            if let Some(fetch) = &plan.fetch {
+                page.items = self.fetched(fetch, &page.items, to, key, deadline, &mut tally).await?;
+            }
+            let next = page.next.take();
+            plan.take(key, &page, &answer, asked, &mut tally)?;
+            match next {
+                Some(next) if !LookupPlan::is_enough(&tally) => here = next,
+                _ => break,
+            }
+        }
+        Ok(plan.verdict(&tally))
+    }
+
+    /// The objects that the items of a list name.
+    async fn fetched(
+        &self,
+        fetch: &Fetch,
+        items: &[Box<RawValue>],
+        to: &Placed<'_>,
+        key: &EffectKey,
+        deadline: Instant,
+        tally: &mut Tally,
+    ) -> Result<Vec<Box<RawValue>>, String> {
+        let mut objects = Vec::new();
+        for item in items {
+            if !tally.fetches() {
+                return Err(format!(
+                    "the look-up found more than {MAX_FETCHED} objects to look at; narrow its query"
+                ));
+            }
+            let answer = self.page(to, &fetch.url(key, item)?, deadline).await?;
+            objects.push(lookup::whole(&answer, &to.http.policy)?.to_owned());
+        }
+        Ok(objects)
+    }
+}
+
+/// The mark of the credential that it must go out with. What was recorded without a credential has not been sent under any
+/// at first; what was sent since, nobody knows.
+fn recorded(http: &HttpIntent, first: bool) -> Option<&str> {
+    http.credential.as_deref().filter(|mark| !(first && *mark == MISSING))
 }
 
 fn withheld(why: &str) -> Sent {

@@ -4,7 +4,10 @@
 //! otherwise and the policy knows that answer. A refusal of a replay is about the replay, unless the provider
 //! marks it as its first answer, or can only have given it from behind its key check.
 
-pub use crate::policy::{Policy, ReplayMarker, Sign};
+pub(crate) mod graphql;
+
+use crate::policy::Word;
+pub use crate::policy::{GraphqlAnswers, OkAt, Policy, ReplayMarker, Sign};
 use crate::receipt::Receipt;
 use ledger::{Millis, Sent};
 use serde_json::Value;
@@ -44,15 +47,17 @@ impl Answer {
         let wait = match text.parse::<u32>() {
             Ok(seconds) => Millis::secs(i64::from(seconds)),
             Err(_) => {
-                let date = |t: &str| {
-                    time::OffsetDateTime::parse(t, &time::format_description::well_known::Rfc2822).ok()
-                };
                 let wait = date(text)? - date(self.header("date")?)?;
                 Millis::secs(wait.whole_seconds().max(0))
             }
         };
         Some(wait.min(MAX_RETRY_AFTER))
     }
+}
+
+/// An HTTP date.
+pub(crate) fn date(text: &str) -> Option<time::OffsetDateTime> {
+    time::OffsetDateTime::parse(text, &time::format_description::well_known::Rfc2822).ok()
 }
 
 /// What was seen of one exchange.
@@ -103,21 +108,73 @@ fn unknown(why: impl Into<String>) -> Sent {
     Sent::Unknown { why: why.into(), retry_after: None, stored: false }
 }
 
+fn bears(a: &Answer, marker: Option<&ReplayMarker>) -> bool {
+    marker.is_some_and(|m| a.header(&m.header).is_some_and(|v| m.is(v)))
+}
+
+/// An answer for which the key did not count: it means what it would mean without one, and nothing may follow it that
+/// only the key would make safe. On a repeat nobody can tell whether the earlier send was carried out, too.
+fn unprotected(policy: &Policy, replay: bool, a: &Answer) -> Judged {
+    if replay {
+        let why = format!(
+            "answered {}, and that the key does not count there: if an earlier send arrived, it was done twice",
+            a.status
+        );
+        return Judged::Sent(Sent::Unknown { why, retry_after: a.retry_after(), stored: true });
+    }
+    let bare = Policy {
+        ignored_marker: None,
+        replay_marker: None,
+        in_flight: Vec::new(),
+        conflict: Vec::new(),
+        mismatch: Vec::new(),
+        ..policy.clone()
+    };
+    match whole(&bare, false, a) {
+        Judged::Sent(Sent::Unknown { why, retry_after, .. }) => {
+            let why = format!("{why}; the provider says that the key does not count there");
+            Judged::Sent(Sent::Unknown { why, retry_after, stored: true })
+        }
+        other => other,
+    }
+}
+
+/// The key was used with another request. Only a replay can't tell by it what became of the first send.
+fn mismatched(replay: bool, a: &Answer) -> Judged {
+    if !replay {
+        let receipt = a.receipt();
+        let receipt = if a.status < 400 { receipt.refused() } else { receipt };
+        return Judged::Sent(Sent::Refused(receipt.keep()));
+    }
+    let why = format!("answered {}: this key was used with another request", a.status);
+    Judged::Sent(Sent::Unknown { why, retry_after: a.retry_after(), stored: true })
+}
+
 fn whole(policy: &Policy, replay: bool, a: &Answer) -> Judged {
     let status = a.status;
-    let marked = policy
-        .replay_marker
-        .as_ref()
-        .is_some_and(|m| a.header(&m.header).is_some_and(|v| v.trim().eq_ignore_ascii_case(&m.value)));
+    if bears(a, policy.ignored_marker.as_ref()) {
+        return unprotected(policy, replay, a);
+    }
+    let marked = bears(a, policy.replay_marker.as_ref());
     let undecided =
         |why: String, stored: bool| Judged::Sent(Sent::Unknown { why, retry_after: a.retry_after(), stored });
+    if let (200..300, Some(read)) = (status, &policy.graphql) {
+        return graphql::success(policy, read, replay && !marked, a);
+    }
     if (200..300).contains(&status) {
         let body = a.body.trim_ascii();
         if policy.json && !body.is_empty() && serde_json::from_slice::<serde::de::IgnoredAny>(body).is_err() {
             // A success that this provider can't have written may be a proxy's.
             return undecided(format!("answered {status} with a body that is not JSON"), false);
         }
-        return Judged::Sent(Sent::Applied(a.receipt().keep()));
+        return match policy.word_of(body) {
+            None | Some(Word::Success) => Judged::Sent(Sent::Applied(a.receipt().keep())),
+            Some(Word::Refusal(code)) => refused_inside(policy, replay && !marked, a, &code),
+            Some(Word::Nothing) => undecided(
+                format!("answered {status} with a body that does not say whether it was done"),
+                false,
+            ),
+        };
     }
     let json: Option<Value> = serde_json::from_slice(&a.body).ok();
     let is = |signs: &[Sign]| signs.iter().any(|s| s.status == status && has_code(policy, s, json.as_ref()));
@@ -138,14 +195,11 @@ fn whole(policy: &Policy, replay: bool, a: &Answer) -> Judged {
         };
     }
     if is(&policy.mismatch) {
-        return if replay {
-            undecided(format!("answered {status}: this key was used with another request"), true)
-        } else {
-            Judged::Sent(Sent::Refused(a.receipt().keep()))
-        };
+        return mismatched(replay, a);
     }
-    if policy.not_applied.contains(&status) && !marked && (status != 503 || a.header("retry-after").is_some())
-    {
+    // These two mean other things, too.
+    let waits = !matches!(status, 403 | 503) || a.header("retry-after").is_some();
+    if policy.not_applied.contains(&status) && !marked && waits {
         return Judged::Sent(Sent::NotApplied {
             why: format!("answered {status}: not applied, and asked to wait"),
             retry_after: a.retry_after(),
@@ -155,7 +209,9 @@ fn whole(policy: &Policy, replay: bool, a: &Answer) -> Judged {
         let note = format!("The repeat was answered {status}: it is gone already.");
         return Judged::Sent(Sent::Applied(Receipt::new(204, None, b"").noted(&note).keep()));
     }
-    if policy.definite.contains(&status) {
+    // A part was answered, so a part was done.
+    let partial = policy.graphql.as_ref().is_some_and(|read| graphql::has_value(read, json.as_ref()));
+    if policy.definite.contains(&status) && !partial {
         if !replay || marked || policy.replay_definite.contains(&status) {
             return Judged::Sent(Sent::Refused(a.receipt().keep()));
         }
@@ -173,6 +229,24 @@ fn whole(policy: &Policy, replay: bool, a: &Answer) -> Judged {
         format!("answered {status}, {what}{}", if stored { ", and will repeat it" } else { "" }),
         stored,
     )
+}
+
+/// A success whose body says that it is none.
+fn refused_inside(policy: &Policy, replay: bool, a: &Answer, code: &str) -> Judged {
+    let among = |of: fn(&OkAt) -> &Vec<String>| {
+        policy.ok.as_ref().is_some_and(|ok| of(ok).iter().any(|known| known == code))
+    };
+    let shown = if code.is_empty() { "without a code" } else { code };
+    Judged::Sent(if among(|ok| &ok.not_applied) {
+        let why = format!("answered {}, refused ({shown}): not applied, and asked to wait", a.status);
+        Sent::NotApplied { why, retry_after: a.retry_after() }
+    } else if among(|ok| &ok.unclear) || replay || code.is_empty() {
+        let of = if replay { ", which says nothing about the first send" } else { "" };
+        let why = format!("answered {}, refused ({shown}){of}", a.status);
+        Sent::Unknown { why, retry_after: a.retry_after(), stored: false }
+    } else {
+        Sent::Refused(a.receipt().refused().keep())
+    })
 }
 
 fn has_code(policy: &Policy, sign: &Sign, json: Option<&Value>) -> bool {

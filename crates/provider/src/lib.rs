@@ -14,12 +14,15 @@
 //! - secrets are named in manifests, resolved at start, put in last, and never printed or recorded.
 
 pub mod builtin;
+mod content;
 pub mod credentials;
 mod encode;
 mod error;
 pub mod execute;
+mod graphql;
 pub mod judge;
 mod lookup;
+mod mail;
 pub mod manifest;
 mod method;
 mod own;
@@ -31,20 +34,24 @@ pub mod receipt;
 mod recovery;
 pub mod render;
 pub mod request;
+mod stored;
 mod template;
 mod text;
 mod wire;
 
-pub use credentials::{ConfigCredentials, Credentials};
+pub use self::credentials::{Account, ConfigCredentials, Credentials};
+pub use content::is_media_type;
 pub use error::{BadArguments, ConfigError, CredentialError, Error};
-pub use execute::{HttpExecutor, ReadOutcome};
+pub use execute::{HttpExecutor, ReadOutcome, Watch};
 pub use manifest::{Format, Integration, Mode, is_header, sets_header};
 pub use method::{Method, MethodEffect};
 pub use own::{NoOwn, Own, OwnAccount, OwnCredentials, Whose};
+pub use parse::MAX_MANIFEST;
 pub use policy::KeyScope;
 pub use preset::Preset;
 pub use receipt::Receipt;
 pub use recovery::{Origin, Origins, Overrides, Resolved};
 pub use render::{Rendered, render};
 pub use request::{Borne, HttpIntent, Listed, Listing, owned};
+pub use stored::{Kept, StoredAccount};
 pub use text::{nearest, parse_duration, wire_name, wire_names};

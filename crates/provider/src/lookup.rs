@@ -1,19 +1,34 @@
-//! Asking a provider about an effect: the question as an intent keeps it, and what the answer means.
+//! Asking a provider about an effect: the question as an intent keeps it, and what the answers mean.
 //!
-//! *Not found* makes a second send possible, so nothing but a whole, well-formed list without a matching object
-//! and without further pages counts as that.
+//! *Not found* makes a second send possible, so nothing but whole, well-formed lists without a matching object
+//! and without further pages count as that; where only what is newer than the intent was asked for, the clocks must
+//! agree too. An object that bears the effect's key and differs from what was sent may be a copy that somebody made, or
+//! the effect after somebody changed it: it never counts as the receipt, and never as nothing.
 
-use crate::encode::percent;
+mod pages;
+mod since;
+mod walk;
+
+pub(crate) use pages::{Next, beside, link};
+pub(crate) use since::{DEFAULT_MARGIN, Since, SinceForm};
+
 use crate::judge::{Answer, plain};
+use crate::policy::{Policy, Word};
 use crate::receipt::Receipt;
 use crate::template::Spliced;
-use ledger::{EffectKey, Looked};
+use ledger::{Asked, EffectKey, Looked};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
+use walk::walk;
+
+/// Pages that are read where a manifest says how to get on and not how far.
+pub(crate) const DEFAULT_PAGES: u8 = 2;
+/// Objects that one look-up fetches at most.
+pub(crate) const MAX_FETCHED: usize = 10;
 
 /// A question with everything but the effect key filled in.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct LookupPlan {
     pub url: Spliced,
     /// JSON pointer to the list; `None`: the answer is the object itself, and 404 means that there is none.
@@ -24,11 +39,76 @@ pub(crate) struct LookupPlan {
     /// What must agree besides in an object that is ours.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub also: Vec<(String, Spliced)>,
+    /// What texts must hold for an object to be ours.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ours_within: Vec<(String, Spliced)>,
+    /// What texts must hold besides in an object that is ours.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub also_within: Vec<(String, Spliced)>,
     /// JSON pointer to whatever tells of further pages.
     pub more: String,
-    /// JSON pointer to the next page's cursor, and the query parameter that takes it.
+    /// How the next page is found.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub next: Option<(String, String)>,
+    pub next: Option<Next>,
+    /// Pages that are read at most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pages: Option<u8>,
+    /// Only what is newer than the intent is asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<Since>,
+    /// What an answer without a list says where there is nothing: JSON pointer and text.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub empty: Vec<(String, String)>,
+    /// Each item only names its object, which is fetched.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fetch: Option<Fetch>,
+    /// That nothing is found proves nothing.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub absence_is_doubt: bool,
+    /// What is asked for is the first answer, as the provider keeps it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept: Option<Kept>,
+}
+
+/// Where a kept answer's status and body stand: JSON pointers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Kept {
+    pub status: String,
+    pub body: String,
+}
+
+impl Kept {
+    fn status(&self, all: &RawValue) -> Option<u16> {
+        let status: Value = serde_json::from_str(walk(all, &self.status)?.get()).ok()?;
+        plain(&status)?.parse().ok()
+    }
+
+    /// The first answer was a definite refusal: nothing was done under the key, and nothing will be.
+    fn refuses(&self, all: &RawValue, policy: &Policy) -> bool {
+        self.status(all).is_some_and(|status| policy.definite.contains(&status))
+    }
+
+    /// The receipt of a kept success.
+    fn receipt(&self, all: &RawValue) -> Result<Receipt, String> {
+        match (self.status(all), walk(all, &self.body)) {
+            (Some(status @ 200..300), Some(body)) => {
+                Ok(Receipt::new(status, Some("application/json"), body.get().as_bytes()))
+            }
+            (Some(200..300) | None, _) => Err("the provider's kept answer can't be read".into()),
+            // It broke: whoever looks there sees how.
+            (Some(status), _) => Err(format!("the provider kept {status} as its first answer")),
+        }
+    }
+}
+
+/// How the object that an item names is fetched.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Fetch {
+    /// The URL around the item's name.
+    pub before: Spliced,
+    pub after: Spliced,
+    /// JSON pointer to the name in an item.
+    pub at: String,
 }
 
 /// How an existing object is fetched after a conflict that named it.
@@ -45,87 +125,248 @@ fn unknown(why: impl Into<String>) -> Looked {
     Looked::Unknown { why: why.into() }
 }
 
+/// What one page says.
+pub(crate) struct Page {
+    pub items: Vec<Box<RawValue>>,
+    /// There are further pages.
+    more: bool,
+    /// Where the next one is.
+    pub next: Option<String>,
+}
+
+/// What the pages said together.
+#[derive(Default)]
+pub(crate) struct Tally {
+    /// Objects that are the effect's, as far as can be told.
+    found: Vec<Receipt>,
+    /// Objects that bear its key, and differ from what was sent.
+    differing: usize,
+    /// The last page tells of further ones.
+    more: bool,
+    /// The only object there is has another key.
+    others: bool,
+    /// Why what was not found may be there all the same.
+    hidden: Option<&'static str>,
+    fetched: usize,
+}
+
+impl Tally {
+    /// One object more is to be fetched; `false`: those are too many.
+    pub(crate) fn fetches(&mut self) -> bool {
+        self.fetched += 1;
+        self.fetched <= MAX_FETCHED
+    }
+}
+
 impl LookupPlan {
-    /// Where the second page is, if the first one is sound, has nothing of the effect, and names another. One page
-    /// more and no further: a question that needs many is too wide.
-    pub(crate) fn onward(&self, key: &EffectKey, a: &Answer) -> Option<String> {
-        let (at, query) = self.next.as_ref()?;
-        let items = self.items.as_ref()?;
-        if a.status != 200 {
-            return None;
-        }
-        let all: Value = serde_json::from_slice(&a.body).ok()?;
-        let ours = |item: &Value| {
-            self.ours.iter().all(|(pointer, want)| {
-                item.pointer(pointer).and_then(plain).is_some_and(|have| have == want.with(key))
-            })
+    /// An earlier program would take objects for the effect's that are not, or miss it.
+    pub(crate) fn is_new(&self) -> bool {
+        let same = LookupPlan {
+            url: self.url.clone(),
+            items: self.items.clone(),
+            ours: self.ours.clone(),
+            also: self.also.clone(),
+            more: self.more.clone(),
+            next: self.next.clone().filter(|n| matches!(n, Next::Cursor(..))),
+            ..LookupPlan::default()
         };
-        if all.pointer(items)?.as_array()?.iter().any(ours) {
-            return None;
-        }
-        let cursor = all.pointer(at).and_then(plain)?;
-        let url = self.url.with(key);
-        let join = if url.contains('?') { '&' } else { '?' };
-        Some(format!("{url}{join}{}={}", percent(query), percent(&cursor)))
+        same != *self
     }
 
-    /// What an answer to the question says.
-    pub(crate) fn evaluate(&self, key: &EffectKey, a: &Answer) -> Looked {
+    /// The same at another base URL.
+    pub(crate) fn replace_start(&mut self, from: &str, to: &str) {
+        self.url.replace_start(from, to);
+        if let Some(fetch) = &mut self.fetch {
+            fetch.before.replace_start(from, to);
+        }
+    }
+
+    /// The first page.
+    ///
+    /// # Errors
+    /// It can't be asked for, with the reason.
+    pub(crate) fn first(&self, key: &EffectKey, asked: Option<Asked>) -> Result<String, String> {
+        let url = self.url.with(key);
+        match (&self.since, asked) {
+            (None, _) => Ok(url),
+            (Some(since), Some(asked)) => Ok(since.on(&url, asked)),
+            (Some(_), None) => Err("it is not known since when to look".into()),
+        }
+    }
+
+    /// Pages that are read at most.
+    pub(crate) fn most_pages(&self) -> u8 {
+        self.pages.unwrap_or(if self.next.is_some() { DEFAULT_PAGES } else { 1 })
+    }
+
+    /// What is on a page. `first` is the first page's URL, `here` this one's.
+    ///
+    /// # Errors
+    /// The page says nothing, with the reason.
+    pub(crate) fn read(&self, first: &str, here: &str, a: &Answer, policy: &Policy) -> Result<Page, String> {
         if self.items.is_none() && a.status == 404 {
-            return Looked::NotFound;
+            return Ok(Page { items: Vec::new(), more: false, next: None });
         }
-        if a.status != 200 {
-            return unknown(format!("the look-up was answered {}", a.status));
+        let all = whole(a, policy)?;
+        if self.kept.as_ref().is_some_and(|kept| kept.refuses(all, policy)) {
+            return Ok(Page { items: Vec::new(), more: false, next: None });
         }
-        let Ok(all) = serde_json::from_slice::<&RawValue>(a.body.trim_ascii()) else {
-            return unknown("the look-up's answer is not JSON");
-        };
-        let items = match &self.items {
-            None => vec![all],
+        let listed = match &self.items {
+            None => Some(vec![all.to_owned()]),
             Some(pointer) => match walk(all, pointer) {
-                Some(list) if list.get().starts_with('[') => {
-                    match serde_json::from_str::<Vec<&RawValue>>(list.get()) {
-                        Ok(items) => items,
-                        Err(_) => return unknown("the look-up's list can't be read"),
-                    }
-                }
-                _ => return unknown(format!("the look-up's answer has no list at {pointer:?}")),
+                Some(list) if list.get().starts_with('[') => Some(
+                    serde_json::from_str::<Vec<Box<RawValue>>>(list.get())
+                        .map_err(|_| "the look-up's list can't be read".to_owned())?,
+                ),
+                _ => None,
             },
         };
-        let mut found: Vec<&RawValue> = Vec::new();
-        for item in items {
-            let Ok(value) = serde_json::from_str::<Value>(item.get()) else {
-                return unknown("an object in the look-up's answer can't be read");
-            };
-            let agrees = |(pointer, want): &(String, Spliced)| {
-                value.pointer(pointer).and_then(plain).is_some_and(|have| have == want.with(key))
-            };
-            if !self.ours.iter().all(agrees) {
+        let items = match listed {
+            Some(items) => items,
+            None if self.says_empty(all) => Vec::new(),
+            None => {
+                let at = self.items.as_deref().unwrap_or_default();
+                return Err(format!("the look-up's answer has no list at {at:?}"));
+            }
+        };
+        let (more, next) = match &self.next {
+            Some(Next::Link(rel)) => {
+                let link = pages::link(a, rel);
+                (link.is_some(), link.map(|to| pages::beside(here, &to)).transpose()?)
+            }
+            Some(Next::Cursor(at, query)) => {
+                let cursor =
+                    serde_json::from_str::<Value>(all.get()).ok().and_then(|v| plain(v.pointer(at)?));
+                let next = cursor.map(|c| pages::with(first, query, &c));
+                (self.tells_of_more(all), next)
+            }
+            None => (self.tells_of_more(all), None),
+        };
+        Ok(Page { items, more, next })
+    }
+
+    fn tells_of_more(&self, all: &RawValue) -> bool {
+        walk(all, &self.more).is_some_and(|m| !matches!(m.get(), "false" | "null" | "0" | "\"\""))
+    }
+
+    fn says_empty(&self, all: &RawValue) -> bool {
+        let Ok(value) = serde_json::from_str::<Value>(all.get()) else { return false };
+        !self.empty.is_empty()
+            && self.empty.iter().all(|(at, want)| value.pointer(at).and_then(plain).as_deref() == Some(want))
+    }
+
+    /// Takes the objects of a page, and what it says of further ones and of the provider's clock.
+    ///
+    /// # Errors
+    /// It says nothing, with the reason.
+    pub(crate) fn take(
+        &self,
+        key: &EffectKey,
+        page: &Page,
+        a: &Answer,
+        asked: Option<Asked>,
+        tally: &mut Tally,
+    ) -> Result<(), String> {
+        for object in &page.items {
+            if let Some(kept) = &self.kept {
+                tally.found.push(kept.receipt(object)?.noted("Found by a look-up."));
                 continue;
             }
-            if !self.also.iter().all(agrees) {
-                return unknown("an object bears this effect's key, but differs from what was sent");
+            let value: Value = serde_json::from_str(object.get())
+                .map_err(|_| "an object in the look-up's answer can't be read".to_owned())?;
+            if !is(&value, &self.ours, key) || !holds(&value, &self.ours_within, key) {
+                tally.others = self.items.is_none();
+            } else if is(&value, &self.also, key) && holds(&value, &self.also_within, key) {
+                let receipt = Receipt::new(200, a.header("content-type"), object.get().as_bytes());
+                tally.found.push(receipt.noted("Found by a look-up."));
+            } else {
+                tally.differing += 1;
             }
-            found.push(item);
         }
-        let receipt = |item: &RawValue| {
-            Receipt::new(200, a.header("content-type"), item.get().as_bytes())
-                .noted("Found by a look-up.")
-                .keep()
-        };
-        let more = walk(all, &self.more).is_some_and(|m| !matches!(m.get(), "false" | "null" | "0" | "\"\""));
-        match found.as_slice() {
-            [] if more => {
-                unknown("the look-up has further pages, so nothing found says nothing; narrow its query")
-            }
-            // The answer is one object, and it is another's.
-            [] if self.items.is_none() => {
-                unknown("the look-up led to an object that does not bear this effect's key")
-            }
-            [] => Looked::NotFound,
-            [one] => Looked::Found(receipt(one)),
-            [first, ..] => Looked::Several(receipt(first)),
+        tally.more = page.more;
+        if let (Some(since), Some(asked)) = (&self.since, asked) {
+            tally.hidden = tally.hidden.or(since.hides(a, asked));
         }
+        Ok(())
+    }
+
+    /// Whether what was read is enough.
+    pub(crate) fn is_enough(tally: &Tally) -> bool {
+        !tally.found.is_empty() || tally.differing > 0
+    }
+
+    /// What the pages say together.
+    pub(crate) fn verdict(&self, tally: &Tally) -> Looked {
+        let mut found = tally.found.iter();
+        match (found.next(), found.next()) {
+            (Some(one), None) if tally.differing == 0 => return Looked::Found(one.keep()),
+            // A second one, or something with its key: somebody should look.
+            (Some(first), _) => return Looked::Several(first.keep()),
+            (None, _) => {}
+        }
+        if tally.differing > 0 {
+            return unknown("an object bears this effect's key, but differs from what was sent");
+        }
+        if tally.more {
+            return unknown("the look-up has further pages, so nothing found says nothing; narrow its query");
+        }
+        if tally.others {
+            return unknown("the look-up led to an object that does not bear this effect's key");
+        }
+        if let Some(why) = tally.hidden {
+            return unknown(why);
+        }
+        if self.absence_is_doubt {
+            return unknown(
+                "nothing was found, which proves nothing with this provider (not_found = \"in_doubt\")",
+            );
+        }
+        Looked::NotFound
+    }
+}
+
+/// An answer's JSON, if it is a success.
+///
+/// # Errors
+/// It is none, with the reason.
+pub(crate) fn whole<'a>(a: &'a Answer, policy: &Policy) -> Result<&'a RawValue, String> {
+    if a.status != 200 {
+        return Err(format!("the look-up was answered {}", a.status));
+    }
+    let all = serde_json::from_slice::<&RawValue>(a.body.trim_ascii())
+        .map_err(|_| "the look-up's answer is not JSON".to_owned())?;
+    match policy.word_of(&a.body) {
+        None | Some(Word::Success) => Ok(all),
+        Some(Word::Refusal(code)) => Err(format!("the look-up was refused: {code}")),
+        Some(Word::Nothing) => Err("the look-up's answer does not say whether it is one".into()),
+    }
+}
+
+fn is(value: &Value, wanted: &[(String, Spliced)], key: &EffectKey) -> bool {
+    wanted
+        .iter()
+        .all(|(at, want)| value.pointer(at).and_then(plain).is_some_and(|have| have == want.with(key)))
+}
+
+fn holds(value: &Value, wanted: &[(String, Spliced)], key: &EffectKey) -> bool {
+    wanted.iter().all(|(at, want)| {
+        value.pointer(at).and_then(Value::as_str).is_some_and(|t| t.contains(&want.with(key)))
+    })
+}
+
+impl Fetch {
+    /// The URL of the object that an item names.
+    ///
+    /// # Errors
+    /// It names none that can be part of a URL.
+    pub(crate) fn url(&self, key: &EffectKey, item: &RawValue) -> Result<String, String> {
+        let value: Value = serde_json::from_str(item.get())
+            .map_err(|_| "an object in the look-up's answer can't be read".to_owned())?;
+        let name = value.pointer(&self.at).and_then(plain);
+        let name = name.filter(|n| n != "." && n != ".." && n.len() <= 256);
+        let name =
+            name.ok_or_else(|| format!("an item of the look-up's list has no name at {:?}", self.at))?;
+        Ok(format!("{}{}{}", self.before.with(key), crate::encode::percent(&name), self.after.with(key)))
     }
 }
 
@@ -137,43 +378,5 @@ impl ConflictPlan {
             None => Some(true),
             Some(pointer) => value.pointer(pointer).and_then(plain).map(|have| have == key.as_str()),
         }
-    }
-}
-
-/// RFC 6901 on raw JSON, so that what is found keeps its bytes.
-fn walk<'a>(raw: &'a RawValue, pointer: &str) -> Option<&'a RawValue> {
-    let mut at = raw;
-    for part in pointer.split('/').skip(1) {
-        let part = part.replace("~1", "/").replace("~0", "~");
-        at = if at.get().starts_with('[') {
-            let items: Vec<&RawValue> = serde_json::from_str(at.get()).ok()?;
-            *items.get(part.parse::<usize>().ok()?)?
-        } else {
-            // A name needs no borrowing, so escapes in it do no harm.
-            let fields: Vec<(String, &RawValue)> = serde_json::from_str::<Fields>(at.get()).ok()?.0;
-            fields.into_iter().find(|(n, _)| *n == part)?.1
-        };
-    }
-    Some(at)
-}
-
-struct Fields<'a>(Vec<(String, &'a RawValue)>);
-impl<'de: 'a, 'a> Deserialize<'de> for Fields<'a> {
-    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        struct V<'a>(std::marker::PhantomData<&'a ()>);
-        impl<'de: 'a, 'a> serde::de::Visitor<'de> for V<'a> {
-            type Value = Fields<'a>;
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("an object")
-            }
-            fn visit_map<A: serde::de::MapAccess<'de>>(self, mut m: A) -> Result<Fields<'a>, A::Error> {
-                let mut all = Vec::new();
-                while let Some(pair) = m.next_entry()? {
-                    all.push(pair);
-                }
-                Ok(Fields(all))
-            }
-        }
-        d.deserialize_map(V(std::marker::PhantomData))
     }
 }

@@ -3,7 +3,10 @@
 //! Unknown keys, wrong types and combinations that can't work are refused with the file, the line where it is
 //! known, and a suggestion.
 
+mod auth;
 mod build;
+mod document;
+mod looking;
 mod parts;
 
 pub use parts::{is_header, sets_header};
@@ -14,6 +17,7 @@ use crate::method::{Home, Method};
 use crate::parse;
 use crate::preset::Preset;
 use crate::raw::RawManifest;
+use crate::stored::StoredAccount;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -105,7 +109,7 @@ impl Integration {
     /// Not a base URL.
     pub fn with_base_url(mut self, url: &str) -> Result<Integration, ConfigError> {
         let base = parts::base_url(url).map_err(|e| ConfigError::new(&self.name, e))?;
-        self.home = Arc::new(Home { base, ..(*self.home).clone() });
+        self.home = Arc::new(Home { base, closed: None, ..(*self.home).clone() });
         for m in &mut self.methods {
             m.home = self.home.clone();
         }
@@ -159,6 +163,16 @@ impl Integration {
     #[must_use]
     pub fn authenticates(&self) -> bool {
         self.auth != Auth::None
+    }
+    /// The account that is connected by `counterfoil auth connect`, if it is one.
+    #[must_use]
+    pub fn stored(&self) -> Option<StoredAccount> {
+        StoredAccount::of(self)
+    }
+    /// Why none of its methods can be called in this mode, if so.
+    #[must_use]
+    pub fn closed(&self) -> Option<&str> {
+        self.home.closed.as_deref()
     }
     /// Whether each principal has a credential of its own for it.
     #[must_use]

@@ -1,14 +1,20 @@
 //! A method: one call of one HTTP API, checked.
 
 use crate::Mode;
+use crate::credentials::MISSING;
+use crate::error::BadArguments;
+use crate::graphql::Document;
+use crate::lookup::{Kept, Next, SinceForm};
 use crate::own::{self, OwnAccount, Scheme};
-use crate::policy::{KeyScope, Keys, Policy};
+use crate::policy::{Compares, KeyScope, Keys, Policy};
 use crate::raw::{BodyKind, Style};
 use crate::recovery::{Limits, Origin};
 use crate::template::Template;
 use crate::text::wire_name;
 use ledger::{Millis, Strategy};
 use serde_json::Value;
+use serde_json::value::RawValue;
+use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// What a call does to the world.
@@ -26,6 +32,7 @@ pub(crate) enum Place {
     Path,
     Query(String),
     Header(String),
+    Cookie(String),
     Body(Vec<String>),
     /// The argument is the whole body.
     Document,
@@ -38,24 +45,60 @@ pub(crate) struct Home {
     pub mode: Mode,
     /// Scheme, host, port and path prefix, without the last slash.
     pub base: String,
+    /// Why nothing is sent there.
+    pub closed: Option<String>,
     pub headers: Vec<(String, String)>,
     /// The mark of the account's credential, once it has been read.
     pub mark: Arc<Mark>,
     /// Each principal has its own credential: the provider's name for people, and how it is sent.
     pub own: Option<(String, Scheme)>,
+    /// The header that authenticates a request, its secret masked.
+    pub masked: Option<(String, String)>,
+}
+
+impl Home {
+    /// Whether a request may be made at all.
+    pub fn open(&self) -> Result<(), BadArguments> {
+        self.closed.as_ref().map_or(Ok(()), |why| Err(BadArguments::new(why)))
+    }
 }
 
 /// Which credential an account has: a few digits of its digest, enough to tell that it was changed, too few to
-/// find it out. Set when credentials are read, kept in intents.
-#[derive(Debug, Default)]
-pub(crate) struct Mark(Mutex<Option<String>>);
+/// find it out; or which connection. Kept in intents.
+#[derive(Default)]
+pub(crate) struct Mark(Mutex<Recorded>);
+
+/// Where a mark is from.
+#[derive(Clone, Default)]
+enum Recorded {
+    /// Set when credentials are read.
+    As(Option<String>),
+    /// Asked for whenever a request is recorded.
+    Asked(Arc<dyn Fn() -> Option<String> + Send + Sync>),
+    #[default]
+    Nothing,
+}
+
+impl fmt::Debug for Mark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Mark")
+    }
+}
 
 impl Mark {
     pub(crate) fn set(&self, mark: Option<String>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = mark;
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Recorded::As(mark);
+    }
+    pub(crate) fn ask(&self, source: Arc<dyn Fn() -> Option<String> + Send + Sync>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Recorded::Asked(source);
     }
     pub(crate) fn get(&self) -> Option<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        let from = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        match from {
+            Recorded::As(mark) => mark,
+            Recorded::Asked(source) => Some(source().unwrap_or_else(|| MISSING.into())),
+            Recorded::Nothing => None,
+        }
     }
 }
 
@@ -64,13 +107,58 @@ impl Mark {
 pub(crate) struct Lookup {
     pub path: Template,
     pub query: Vec<(String, Template)>,
+    /// Only what is newer than the intent is asked for.
+    pub window: Option<Window>,
     pub items: Option<String>,
-    pub matches: Vec<(String, Template)>,
+    pub matches: Vec<(String, Match)>,
     pub more: String,
-    /// JSON pointer to the next page's cursor, and the query parameter that takes it.
-    pub next: Option<(String, String)>,
+    /// How the next page is found.
+    pub next: Option<Next>,
+    pub pages: Option<u8>,
+    /// What an answer without a list says where there is nothing.
+    pub empty: Vec<(String, String)>,
+    /// Each item only names its object, which is fetched.
+    pub item: Option<Item>,
+    /// That nothing is found proves nothing.
+    pub absence_is_doubt: bool,
+    /// What is asked for is the first answer, as the provider keeps it.
+    pub kept: Option<Kept>,
     pub visibility_lag: Option<Millis>,
     pub processing_bound: Option<Millis>,
+}
+
+/// The query parameter that says since when to look.
+#[derive(Clone, Debug)]
+pub(crate) struct Window {
+    pub query: String,
+    pub form: SinceForm,
+    pub margin: Millis,
+}
+
+/// What is compared with an object's member.
+#[derive(Clone, Debug)]
+pub(crate) enum Match {
+    /// It is this.
+    Equals(Template),
+    /// It is a text that holds this.
+    Contains(Template),
+}
+
+impl Match {
+    pub(crate) fn template(&self) -> &Template {
+        match self {
+            Match::Equals(t) | Match::Contains(t) => t,
+        }
+    }
+}
+
+/// How an item's object is fetched: the path around what the item names, and where it does.
+#[derive(Clone, Debug)]
+pub(crate) struct Item {
+    pub before: Template,
+    pub after: Template,
+    pub at: String,
+    pub query: Vec<(String, Template)>,
 }
 
 /// The field by which the provider refuses a second.
@@ -86,6 +174,10 @@ pub(crate) struct Unique {
 pub(crate) enum Marker {
     Field(Vec<String>),
     Query(String),
+    /// Inside a text, which may be an argument's.
+    Text(Vec<String>, Template),
+    /// The Message-ID of a mail, at this domain.
+    MessageId(String),
 }
 
 /// One call of one HTTP API. Made by [`crate::Integration::parse`].
@@ -105,6 +197,12 @@ pub struct Method {
     pub(crate) path: Template,
     pub(crate) places: Vec<(String, Place)>,
     pub(crate) styles: Vec<(String, Style)>,
+    /// What the parts of a body's fields are, by field.
+    pub(crate) part_types: Vec<(String, String)>,
+    /// What stands in the query of each request.
+    pub(crate) query: Vec<(String, String)>,
+    /// What stands in the body of each request.
+    pub(crate) fields: Vec<(Vec<String>, Box<RawValue>)>,
     pub(crate) body: BodyKind,
     /// `None`: by the body's kind.
     pub(crate) content_type: Option<String>,
@@ -113,6 +211,12 @@ pub struct Method {
     pub(crate) output: Option<Value>,
     /// Set where the provider honours a key on this verb.
     pub(crate) keys: Option<(Keys, Origin)>,
+    /// Who says where the key travels.
+    pub(crate) carrier_origin: Origin,
+    /// Why none is carried, where the provider honours keys elsewhere.
+    pub(crate) key_lacks: Option<String>,
+    /// The fixed document of a GraphQL method.
+    pub(crate) graphql: Option<Arc<Document>>,
     /// The verbs and endpoints on which it does, if it does at all.
     pub(crate) key_cover: Option<(Vec<String>, Vec<String>)>,
     pub(crate) policy: Arc<Policy>,
@@ -202,6 +306,18 @@ impl Method {
             Carrier::Header(n) => format!("header {n}"),
             Carrier::Body(p) => format!("body field {}", p.join(".")),
             Carrier::Query(n) => format!("query parameter {n}"),
+            Carrier::Variable(p) => format!("GraphQL variable {}", p.join(".")),
+            Carrier::Directive { name, argument } => format!("GraphQL directive @{name}({argument}: …)"),
+        })
+    }
+    /// Who says so; `None` where no key is carried.
+    #[must_use]
+    pub fn key_carrier_origin(&self) -> Option<Origin> {
+        self.keys.as_ref()?;
+        // What an import found in the description stands in the manifest.
+        Some(match (self.imported_recovery, self.carrier_origin) {
+            (Some(Strategy::Key), Origin::Manifest) => Origin::Description,
+            (_, origin) => origin,
         })
     }
     /// Within what the effect key names one request, as the provider says; `None` where no key is carried or
@@ -210,10 +326,22 @@ impl Method {
     pub fn key_scope(&self) -> Option<KeyScope> {
         self.keys.as_ref().and_then(|(k, _)| k.scope)
     }
+    /// How much of a request the provider compares with the first one under its key, in words; `None` where no key is
+    /// carried or nothing is said.
+    #[must_use]
+    pub fn key_compares(&self) -> Option<String> {
+        self.keys.as_ref()?.0.compares.as_ref().map(Compares::word)
+    }
     /// How long one read may take.
     #[must_use]
     pub fn read_timeout(&self) -> Millis {
         self.limits.read_timeout
+    }
+    /// The header that authenticates its requests, name and value, as people may see it: the secret is masked. `None`: it
+    /// needs none.
+    #[must_use]
+    pub fn masked_credential(&self) -> Option<&(String, String)> {
+        self.home.masked.as_ref()
     }
     /// The account whose credential is used.
     #[must_use]

@@ -23,7 +23,39 @@ pub(crate) enum Scheme {
     Header(HeaderName),
 }
 
+/// What stands in the place of a secret where a request is shown.
+const MASKED: &str = "****";
+
 impl Scheme {
+    /// What is asked for, in words.
+    pub fn wanted(&self) -> String {
+        match self {
+            Scheme::Bearer => "an API key or access token (sent as a bearer token)".into(),
+            Scheme::Basic { username: Some(user) } => format!("the password or key of {user:?}"),
+            Scheme::Basic { username: None } => "user name and password, with a colon between".into(),
+            Scheme::Header(name) => format!("an API key (sent in the header {name})"),
+        }
+    }
+
+    /// Itself in a word or two.
+    pub fn word(&self) -> String {
+        match self {
+            Scheme::Bearer => "bearer".into(),
+            Scheme::Basic { username: Some(user) } => format!("basic {user}"),
+            Scheme::Basic { username: None } => "basic".into(),
+            Scheme::Header(name) => format!("header {name}"),
+        }
+    }
+
+    /// The header that will be sent, with its secret masked.
+    pub fn masked(&self) -> (String, String) {
+        match self {
+            Scheme::Bearer => ("Authorization".into(), format!("Bearer {MASKED}")),
+            Scheme::Basic { .. } => ("Authorization".into(), format!("Basic {MASKED}")),
+            Scheme::Header(name) => (name.to_string(), MASKED.into()),
+        }
+    }
+
     /// The header, marked sensitive.
     pub fn header(&self, secret: &str) -> Result<Header, String> {
         let (name, value) = match self {
@@ -76,12 +108,7 @@ impl OwnAccount {
     /// What is asked for, in words.
     #[must_use]
     pub fn wanted(&self) -> String {
-        match &self.scheme {
-            Scheme::Bearer => "an API key or access token (sent as a bearer token)".into(),
-            Scheme::Basic { username: Some(user) } => format!("the password or key of {user:?}"),
-            Scheme::Basic { username: None } => "user name and password, with a colon between".into(),
-            Scheme::Header(name) => format!("an API key (sent in the header {name})"),
-        }
+        self.scheme.wanted()
     }
 
     /// The mark of a secret for it.

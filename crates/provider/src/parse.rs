@@ -9,7 +9,7 @@ use std::fmt;
 use std::marker::PhantomData;
 
 /// The largest manifest that is read, in bytes.
-const MAX_BYTES: usize = 32 << 20;
+pub const MAX_MANIFEST: usize = 64 << 20;
 
 /// Reads `text` as TOML.
 pub(crate) fn toml<T: DeserializeOwned>(file: &str, text: &str) -> Result<T, ConfigError> {
@@ -31,8 +31,12 @@ pub(crate) fn json<T: DeserializeOwned>(file: &str, text: &str) -> Result<T, Con
 }
 
 fn bounded(file: &str, text: &str) -> Result<(), ConfigError> {
-    if text.len() > MAX_BYTES {
-        return Err(ConfigError::new(file, "larger than 32 MiB; divide it into several integrations"));
+    if text.len() > MAX_MANIFEST {
+        let most = MAX_MANIFEST >> 20;
+        return Err(ConfigError::new(
+            file,
+            format!("larger than {most} MiB; divide it into several integrations"),
+        ));
     }
     Ok(())
 }
@@ -147,6 +151,8 @@ impl<'de> Deserialize<'de> for Names {
 pub(crate) struct ByMode<T> {
     pub sandbox: Option<T>,
     pub production: Option<T>,
+    /// It is one for both.
+    pub one: bool,
 }
 impl<'de, T: Deserialize<'de> + Clone + From<Text>> Deserialize<'de> for ByMode<T> {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
@@ -158,10 +164,10 @@ impl<'de, T: Deserialize<'de> + Clone + From<Text>> Deserialize<'de> for ByMode<
             }
             fn visit_str<E: de::Error>(self, v: &str) -> Result<ByMode<T>, E> {
                 let one = T::from(Text(v.to_owned()));
-                Ok(ByMode { sandbox: Some(one.clone()), production: Some(one) })
+                Ok(ByMode { sandbox: Some(one.clone()), production: Some(one), one: true })
             }
             fn visit_map<A: MapAccess<'de>>(self, mut a: A) -> Result<ByMode<T>, A::Error> {
-                let mut by = ByMode { sandbox: None, production: None };
+                let mut by = ByMode { sandbox: None, production: None, one: false };
                 while let Some(name) = a.next_key::<String>()? {
                     let slot = match name.as_str() {
                         "sandbox" => &mut by.sandbox,

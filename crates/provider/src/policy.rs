@@ -1,8 +1,12 @@
 //! How a provider treats keys and what its answers mean: as a preset or manifest says it, and as an intent keeps it.
 
+mod keys;
+mod words;
+
+pub(crate) use keys::{Carrier, KeyLookup, Keys, split};
+pub(crate) use words::{Alphabet, Basis, Caches, CarrierKind, Compares, KeyMode, LookupByKey, Replay};
+
 use crate::parse::{Names, Retention, Span};
-use crate::template::{Piece, Template};
-use crate::text::{check_pointer, field_path};
 use ledger::Millis;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -12,57 +16,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub(crate) const KEY_LEN: u32 = 36;
 /// Without a published retention a replay is only tried this long.
 pub(crate) const UNPUBLISHED_WINDOW: Millis = Millis::secs(3600);
-
-/// Where the key travels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum CarrierKind {
-    Header,
-    Body,
-    Query,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum KeyMode {
-    None,
-    Dynamic,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Basis {
-    Published,
-    Unpublished,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-pub(crate) enum Caches {
-    #[serde(rename = "all")]
-    All,
-    #[serde(rename = "2xx_only")]
-    Successes,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Replay {
-    /// The first answer, again.
-    Stored,
-    /// The state of now.
-    Converging,
-    /// A conflict that names the object.
-    #[serde(rename = "conflict_no_replay")]
-    Conflict,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Alphabet {
-    Any,
-    Uuid,
-    Alphanumeric,
-}
 
 /// Within what a key names one request, as its provider says. A replay must stay inside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -102,24 +55,62 @@ pub struct Sign {
     pub code: Option<String>,
 }
 
-/// A header by which a provider marks a replayed answer.
+/// A header by which a provider marks an answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReplayMarker {
     /// Its name.
     pub header: String,
-    /// Its value, compared without case.
+    /// Its value, compared without case; `*` is any.
     pub value: String,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+impl ReplayMarker {
+    /// Whether a header of this value is the mark.
+    pub(crate) fn is(&self, value: &str) -> bool {
+        self.value == "*" || value.trim().eq_ignore_ascii_case(&self.value)
+    }
+}
+
+/// How the answers of a GraphQL method are read.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct GraphqlAnswers {
+    /// Under which name in `data` the effect's answer stands.
+    pub field: String,
+    /// JSON pointers to lists of what the provider refused; empty or absent ones are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub errors_at: Vec<String>,
+    /// Codes of errors after which nothing was done.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub definite_codes: Vec<String>,
+    /// Codes of errors that mean "not applied, wait".
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub not_applied_codes: Vec<String>,
+}
+
+/// How a provider says in the body of a success whether it is one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct LookupByKey {
-    pub query: String,
-    #[serde(default)]
-    pub items: Option<String>,
-    #[serde(rename = "match")]
-    pub matches: String,
+pub struct OkAt {
+    /// JSON pointer to `true` or `false`.
+    pub at: String,
+    /// Codes of a `false` after which it may have been applied all the same.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unclear: Vec<String>,
+    /// Codes of a `false` that mean "not applied, wait".
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub not_applied: Vec<String>,
+}
+
+/// What the body of a success says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Word {
+    Success,
+    /// With its code; empty if it has none.
+    Refusal(String),
+    /// Neither: it may not be this provider's.
+    Nothing,
 }
 
 /// `[execution_policy.idempotency]`, and a preset's `[idempotency]`. What is absent comes from the layer below.
@@ -131,6 +122,7 @@ pub(crate) struct RawIdempotency {
     pub carrier: Option<CarrierKind>,
     pub name: Option<String>,
     pub quote: Option<bool>,
+    pub min_len: Option<u32>,
     pub max_len: Option<u32>,
     pub alphabet: Option<Alphabet>,
     pub methods: Option<Names>,
@@ -141,6 +133,7 @@ pub(crate) struct RawIdempotency {
     pub margin: Option<Span>,
     pub caches: Option<Caches>,
     pub replay: Option<Replay>,
+    pub compares_body: Option<Compares>,
     pub mismatch: Option<Vec<Sign>>,
     pub in_flight: Option<Vec<Sign>>,
     pub conflict: Option<Vec<Sign>>,
@@ -149,11 +142,21 @@ pub(crate) struct RawIdempotency {
     pub definite: Option<Vec<u16>>,
     pub replay_definite: Option<Vec<u16>>,
     pub not_applied: Option<Vec<u16>>,
+    pub definite_codes: Option<Names>,
+    pub not_applied_codes: Option<Names>,
+    pub errors_at: Option<Names>,
     pub replay_marker: Option<ReplayMarker>,
+    pub ignored_marker: Option<ReplayMarker>,
     pub lookup_by_key: Option<LookupByKey>,
+    pub ok: Option<OkAt>,
 }
 
 impl RawIdempotency {
+    /// Whether this layer says where the key travels.
+    pub(crate) fn names_carrier(&self) -> bool {
+        self.header_name.is_some() || self.carrier.is_some() || self.name.is_some()
+    }
+
     /// This layer over another.
     pub(crate) fn over(self, below: &RawIdempotency) -> RawIdempotency {
         let below = below.clone();
@@ -165,6 +168,7 @@ impl RawIdempotency {
             header_name: if carried { self.header_name } else { below.header_name },
             carrier: if carried { self.carrier } else { below.carrier },
             quote: self.quote.or(below.quote),
+            min_len: self.min_len.or(below.min_len),
             max_len: self.max_len.or(below.max_len),
             alphabet: self.alphabet.or(below.alphabet),
             methods: self.methods.or(below.methods),
@@ -180,6 +184,7 @@ impl RawIdempotency {
             margin: self.margin.or(below.margin),
             caches: self.caches.or(below.caches),
             replay: self.replay.or(below.replay),
+            compares_body: self.compares_body.or(below.compares_body),
             mismatch: self.mismatch.or(below.mismatch),
             in_flight: self.in_flight.or(below.in_flight),
             conflict: self.conflict.or(below.conflict),
@@ -188,35 +193,15 @@ impl RawIdempotency {
             definite: self.definite.or(below.definite),
             replay_definite: self.replay_definite.or(below.replay_definite),
             not_applied: self.not_applied.or(below.not_applied),
+            definite_codes: self.definite_codes.or(below.definite_codes),
+            not_applied_codes: self.not_applied_codes.or(below.not_applied_codes),
+            errors_at: self.errors_at.or(below.errors_at),
             replay_marker: self.replay_marker.or(below.replay_marker),
+            ignored_marker: self.ignored_marker.or(below.ignored_marker),
             lookup_by_key: self.lookup_by_key.or(below.lookup_by_key),
+            ok: self.ok.or(below.ok),
         }
     }
-}
-
-/// Where the effect key goes, checked.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Carrier {
-    Header(String),
-    Body(Vec<String>),
-    Query(String),
-}
-
-/// How the provider honours a key.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Keys {
-    pub carrier: Carrier,
-    pub quote: bool,
-    pub methods: Vec<String>,
-    /// The paths on which it is honoured, `{}` for any one segment; empty: on all.
-    pub endpoints: Vec<String>,
-    /// `None`: the provider does not say.
-    pub scope: Option<KeyScope>,
-    /// `None`: for ever. The margin is already taken off.
-    pub replay_for: Option<Millis>,
-    pub published: bool,
-    pub replays_first_answer: bool,
-    pub lookup: Option<LookupByKey>,
 }
 
 /// What a provider's answers mean, pinned in every intent.
@@ -228,7 +213,7 @@ pub struct Policy {
     /// Of these, the ones that only come from behind the provider's key check: they settle a replay unmarked.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub replay_definite: Vec<u16>,
-    /// Statuses that mean "not applied, wait". A 503 also needs `Retry-After`.
+    /// Statuses that mean "not applied, wait". A 403 and a 503 also need `Retry-After`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub not_applied: Vec<u16>,
     /// The key was used with another request.
@@ -249,8 +234,17 @@ pub struct Policy {
     /// How a replayed answer is marked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replay_marker: Option<ReplayMarker>,
+    /// How an answer is marked for which the key did not count.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ignored_marker: Option<ReplayMarker>,
+    /// The answers are GraphQL's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub graphql: Option<GraphqlAnswers>,
     /// Failures are stored and repeated too.
     pub caches_all: bool,
+    /// How the body of a success says whether it is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ok: Option<OkAt>,
     /// A success with a body that is not JSON is not from this provider.
     pub json: bool,
     /// A repeat that finds nothing left (404, 410) shows that the effect is there: DELETE.
@@ -282,136 +276,42 @@ pub(crate) fn pinned<'de, D: serde::Deserializer<'de>>(d: D) -> Result<Arc<Polic
     Ok(policy)
 }
 
-impl Keys {
-    /// Whether a key is honoured on this verb and path.
-    pub(crate) fn cover(&self, verb: &http::Method, path: &Template) -> bool {
-        self.methods.iter().any(|m| m == verb.as_str())
-            && (self.endpoints.is_empty() || self.endpoints.iter().any(|e| fits(e, path)))
-    }
-}
+/// What stands for the answered field in a pointer of a GraphQL provider.
+const FIELD: &str = "{field}";
 
-/// Whether a path is an endpoint: the same segments, where `{}` stands for any one that is not empty.
-fn fits(endpoint: &str, path: &Template) -> bool {
-    let path: String = path
-        .0
-        .iter()
-        .map(|p| match p {
-            Piece::Text(t) => t.as_str(),
-            Piece::Key | Piece::Arg(_) => "{}",
-        })
-        .collect();
-    let (mut want, mut have) = (endpoint.split('/'), path.split('/'));
-    loop {
-        match (want.next(), have.next()) {
-            (None, None) => return true,
-            (Some("{}"), Some(part)) if !part.is_empty() => {}
-            (Some(want), Some(have)) if want == have => {}
-            _ => return false,
-        }
+impl Policy {
+    /// An earlier program would take answers for what they are not.
+    pub(crate) fn is_new(&self) -> bool {
+        self.graphql.is_some() || self.ignored_marker.is_some()
     }
-}
 
-/// The two halves of a merged `[idempotency]`: how to carry a key (if at all), and how to judge answers.
-pub(crate) fn split(raw: &RawIdempotency) -> Result<(Option<Keys>, Policy), String> {
-    let pointers = raw.code_at.iter().flat_map(|n| &n.0).chain(&raw.conflict_resource);
-    for p in pointers.chain(raw.lookup_by_key.iter().flat_map(|l| l.items.iter().chain([&l.matches]))) {
-        check_pointer(p)?;
-    }
-    if let Some(path) = raw.endpoints.iter().flat_map(|n| &n.0).find(|p| !p.starts_with('/')) {
-        return Err(format!(
-            "the endpoint {path:?} must begin with a slash, like \"/payments/{{}}/refunds\""
-        ));
-    }
-    for status in [&raw.definite, &raw.replay_definite].into_iter().flatten().flatten() {
-        if !(300..500).contains(status) {
-            return Err(format!("{status} can't be a definite refusal; only 3xx and 4xx can"));
+    /// The same for a method that answers with this field of `data`, or for one that is not of GraphQL.
+    pub(crate) fn answered_by(mut self, field: Option<&str>) -> Policy {
+        let Some(field) = field else {
+            self.graphql = None;
+            self.code_at.retain(|at| !at.contains(FIELD));
+            return self;
+        };
+        let escaped = field.replace('~', "~0").replace('/', "~1");
+        let graphql = self.graphql.get_or_insert_default();
+        field.clone_into(&mut graphql.field);
+        for at in self.code_at.iter_mut().chain(&mut graphql.errors_at) {
+            *at = at.replace(FIELD, &escaped);
         }
+        self
     }
-    for status in raw.not_applied.iter().flatten() {
-        if !matches!(status, 400..=599) {
-            return Err(format!("{status} can't mean \"not applied, wait\"; only 4xx and 5xx can"));
-        }
-    }
-    if raw.conflict.as_ref().is_some_and(|c| !c.is_empty()) && raw.conflict_resource.is_none() {
-        return Err("`conflict` needs `conflict_resource`, a JSON pointer to the existing object's id".into());
-    }
-    if raw.replay == Some(Replay::Conflict) && raw.conflict.as_ref().is_none_or(Vec::is_empty) {
-        return Err(
-            "replay = \"conflict_no_replay\" needs `conflict`, or every replay would be in doubt".into()
-        );
-    }
-    let caches_all = raw.caches == Some(Caches::All);
-    let policy = Policy {
-        definite: raw.definite.clone().unwrap_or_default(),
-        replay_definite: raw.replay_definite.clone().unwrap_or_default(),
-        not_applied: raw.not_applied.clone().unwrap_or_default(),
-        mismatch: raw.mismatch.clone().unwrap_or_default(),
-        in_flight: raw.in_flight.clone().unwrap_or_default(),
-        conflict: raw.conflict.clone().unwrap_or_default(),
-        conflict_resource: raw.conflict_resource.clone(),
-        code_at: raw.code_at.clone().unwrap_or_default().0,
-        replay_marker: raw.replay_marker.clone(),
-        caches_all,
-        json: true,
-        gone_is_done: false,
-    };
-    if raw.mode != Some(KeyMode::Dynamic) {
-        return Ok((None, policy));
-    }
-    if let Some(max) = raw.max_len.filter(|max| *max < KEY_LEN) {
-        return Err(format!(
-            "an effect key has {KEY_LEN} characters and this provider takes {max}; use recovery = \"lookup\" or \"unique\""
-        ));
-    }
-    if raw.alphabet == Some(Alphabet::Alphanumeric) {
-        return Err("an effect key has hyphens, which this provider does not take; use recovery = \"lookup\" or \"unique\"".into());
-    }
-    let carrier = match (&raw.header_name, raw.carrier, &raw.name) {
-        (Some(_), Some(CarrierKind::Body | CarrierKind::Query), _) | (Some(_), _, Some(_)) => {
-            return Err("`header_name` says carrier and name at once; leave `carrier` and `name` out".into());
-        }
-        (Some(name), _, _) => Carrier::Header(name.clone()),
-        (None, None | Some(CarrierKind::Header), name) => {
-            Carrier::Header(name.clone().unwrap_or_else(|| "Idempotency-Key".into()))
-        }
-        (None, Some(_), None) => return Err("`carrier` needs the field's `name`".into()),
-        (None, Some(CarrierKind::Body), Some(name)) => Carrier::Body(field_path(name)?),
-        (None, Some(CarrierKind::Query), Some(name)) => Carrier::Query(name.clone()),
-    };
-    if let Carrier::Header(name) = &carrier {
-        http::HeaderName::try_from(name.as_str()).map_err(|_| format!("{name:?} is not a header's name"))?;
-    }
-    let published = raw.retention.is_some() && raw.retention_basis != Some(Basis::Unpublished);
-    let retention = raw.retention.unwrap_or(Retention::For(UNPUBLISHED_WINDOW));
-    let replay_for = match retention {
-        Retention::Forever => None,
-        Retention::For(d) => {
-            let margin = raw.margin.map_or(Millis((d.0 / 10).min(3_600_000)), |m| m.0);
-            let left = Millis(d.0.saturating_sub(margin.0));
-            if left.0 <= 0 {
-                return Err("the margin leaves nothing of the retention; shorten `margin`".into());
+
+    /// What the body of a success says of itself, where this provider's do.
+    pub(crate) fn word_of(&self, body: &[u8]) -> Option<Word> {
+        let ok = self.ok.as_ref()?;
+        let Ok(json) = serde_json::from_slice::<serde_json::Value>(body) else { return Some(Word::Nothing) };
+        Some(match json.pointer(&ok.at) {
+            Some(serde_json::Value::Bool(true)) => Word::Success,
+            Some(serde_json::Value::Bool(false)) => {
+                let code = self.code_at.iter().find_map(|at| json.pointer(at)?.as_str());
+                Word::Refusal(code.unwrap_or_default().to_owned())
             }
-            Some(left)
-        }
-    };
-    // What nobody has published may be shorter than it was when somebody looked.
-    let replay_for = match (published, replay_for) {
-        (true, d) => d,
-        (false, d) => Some(d.map_or(UNPUBLISHED_WINDOW, |d| d.min(UNPUBLISHED_WINDOW))),
-    };
-    let keys = Keys {
-        carrier,
-        quote: raw.quote.unwrap_or(false),
-        methods: raw
-            .methods
-            .as_ref()
-            .map_or_else(|| vec!["POST".into()], |m| m.0.iter().map(|m| m.to_ascii_uppercase()).collect()),
-        endpoints: raw.endpoints.clone().unwrap_or_default().0,
-        scope: raw.scope,
-        replay_for,
-        published,
-        replays_first_answer: caches_all && raw.replay == Some(Replay::Stored),
-        lookup: raw.lookup_by_key.clone(),
-    };
-    Ok((Some(keys), policy))
+            _ => Word::Nothing,
+        })
+    }
 }

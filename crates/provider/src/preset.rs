@@ -7,8 +7,9 @@ use crate::text::nearest;
 use serde::Deserialize;
 
 /// The files, by name.
-const FILES: [(&str, &str); 10] = [
+const FILES: [(&str, &str); 35] = [
     ("stripe", include_str!("../presets/stripe.toml")),
+    ("stripe_v2", include_str!("../presets/stripe_v2.toml")),
     ("resend", include_str!("../presets/resend.toml")),
     ("increase", include_str!("../presets/increase.toml")),
     ("modern_treasury", include_str!("../presets/modern_treasury.toml")),
@@ -17,6 +18,30 @@ const FILES: [(&str, &str); 10] = [
     ("adyen", include_str!("../presets/adyen.toml")),
     ("checkout", include_str!("../presets/checkout.toml")),
     ("aws", include_str!("../presets/aws.toml")),
+    ("braintree", include_str!("../presets/braintree.toml")),
+    ("column", include_str!("../presets/column.toml")),
+    ("flutterwave", include_str!("../presets/flutterwave.toml")),
+    ("gocardless", include_str!("../presets/gocardless.toml")),
+    ("google_cloud", include_str!("../presets/google_cloud.toml")),
+    ("mangopay", include_str!("../presets/mangopay.toml")),
+    ("mercado_pago", include_str!("../presets/mercado_pago.toml")),
+    ("mollie", include_str!("../presets/mollie.toml")),
+    ("moov", include_str!("../presets/moov.toml")),
+    ("onesignal", include_str!("../presets/onesignal.toml")),
+    ("plaid", include_str!("../presets/plaid.toml")),
+    ("ppro", include_str!("../presets/ppro.toml")),
+    ("qonto", include_str!("../presets/qonto.toml")),
+    ("rapyd", include_str!("../presets/rapyd.toml")),
+    ("razorpay_route", include_str!("../presets/razorpay_route.toml")),
+    ("razorpayx", include_str!("../presets/razorpayx.toml")),
+    ("shopify", include_str!("../presets/shopify.toml")),
+    ("solidgate", include_str!("../presets/solidgate.toml")),
+    ("svix", include_str!("../presets/svix.toml")),
+    ("truelayer", include_str!("../presets/truelayer.toml")),
+    ("wise", include_str!("../presets/wise.toml")),
+    ("wise_uuid", include_str!("../presets/wise_uuid.toml")),
+    ("worldline", include_str!("../presets/worldline.toml")),
+    ("zuora", include_str!("../presets/zuora.toml")),
     ("none", include_str!("../presets/none.toml")),
 ];
 

@@ -1,6 +1,6 @@
 //! A manifest as it is written, before it is checked. Nothing outside this crate sees these.
 
-use crate::parse::{ByMode, Schema, Size, Span, Table, Text};
+use crate::parse::{ByMode, Names, Schema, Size, Span, Table, Text};
 use crate::policy::RawIdempotency;
 use ledger::Strategy;
 use serde::Deserialize;
@@ -40,6 +40,7 @@ pub(crate) enum RawAuthKind {
     Bearer,
     Basic,
     Header,
+    Oauth,
     None,
 }
 
@@ -53,6 +54,23 @@ pub(crate) struct RawAuth {
     pub per: Option<RawPer>,
     #[serde(default)]
     pub rotates: bool,
+    pub issuer: Option<ByMode<Text>>,
+    pub authorize_url: Option<ByMode<Text>>,
+    pub token_url: Option<ByMode<Text>>,
+    pub client_id: Option<ByMode<Text>>,
+    pub client_secret: Option<ByMode<Text>>,
+    pub scopes: Option<Names>,
+    pub flow: Option<RawFlow>,
+    pub resource: Option<ByMode<Text>>,
+    pub audience: Option<ByMode<Text>>,
+}
+
+/// How tokens of OAuth are got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum RawFlow {
+    Code,
+    ClientCredentials,
 }
 
 /// Whose credential it is, if not the operator's.
@@ -100,6 +118,12 @@ pub(crate) enum BodyKind {
     Form,
     /// One argument, as it is.
     Text,
+    /// A form in parts, which may be files.
+    Multipart,
+    /// One argument, the bytes of a file.
+    Binary,
+    /// A mail.
+    Mail,
     None,
 }
 
@@ -123,6 +147,8 @@ pub(crate) enum Style {
     Index,
     /// As JSON.
     Json,
+    /// In a form of parts: a file.
+    File,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -142,11 +168,22 @@ pub(crate) struct RawMethod {
     pub details: Option<String>,
     pub imported: Option<RawImported>,
     pub effect: Option<RawEffect>,
+    /// A GraphQL document; the arguments are its variables.
+    pub graphql: Option<String>,
     pub body: Option<BodyKind>,
     #[serde(default)]
     pub params: Table<String>,
     #[serde(default)]
     pub styles: Table<Style>,
+    /// What the parts of a field are, in a form of parts.
+    #[serde(default)]
+    pub part_types: Table<String>,
+    /// Sent in the query of each request.
+    #[serde(default)]
+    pub query: Table<String>,
+    /// Sent in the body of each request.
+    #[serde(default)]
+    pub fields: Table<serde_json::Value>,
     #[serde(default)]
     pub headers: Table<String>,
     pub recovery: Option<Strategy>,
@@ -187,9 +224,17 @@ pub(crate) struct RawLookup {
     pub query: Table<String>,
     pub items: Option<String>,
     #[serde(rename = "match", default)]
-    pub matches: Table<String>,
+    pub matches: Table<RawMatch>,
     pub more: Option<String>,
     pub next: Option<RawNext>,
+    pub pages: Option<u8>,
+    /// What an answer without a list says where there is nothing.
+    #[serde(default)]
+    pub empty: Table<String>,
+    /// Each item only names its object.
+    pub fetch: Option<RawFetch>,
+    pub not_found: Option<RawAbsence>,
+    pub since_margin: Option<Span>,
     pub visibility_lag: Option<Span>,
     pub processing_bound: Option<Span>,
 }
@@ -197,8 +242,62 @@ pub(crate) struct RawLookup {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RawNext {
+    pub at: Option<String>,
+    pub query: Option<String>,
+    pub link: Option<String>,
+}
+
+/// What is compared: a text with the whole value, or with a part of a text.
+#[derive(Debug)]
+pub(crate) enum RawMatch {
+    Equals(String),
+    Contains(String),
+}
+
+impl<'de> Deserialize<'de> for RawMatch {
+    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        struct V;
+        impl<'de> serde::de::Visitor<'de> for V {
+            type Value = RawMatch;
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a text, or { contains = \"…\" }")
+            }
+            fn visit_str<E: serde::de::Error>(self, v: &str) -> Result<RawMatch, E> {
+                Ok(RawMatch::Equals(v.to_owned()))
+            }
+            fn visit_map<A: serde::de::MapAccess<'de>>(self, mut a: A) -> Result<RawMatch, A::Error> {
+                use serde::de::Error as _;
+                let mut contains: Option<String> = None;
+                while let Some(name) = a.next_key::<String>()? {
+                    if name != "contains" {
+                        return Err(A::Error::unknown_field(&name, &["contains"]));
+                    }
+                    if contains.replace(a.next_value()?).is_some() {
+                        return Err(A::Error::custom("`contains` is given twice"));
+                    }
+                }
+                contains.map(RawMatch::Contains).ok_or_else(|| A::Error::missing_field("contains"))
+            }
+        }
+        d.deserialize_any(V)
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RawFetch {
+    pub http: String,
     pub at: String,
-    pub query: String,
+    #[serde(default)]
+    pub query: Table<String>,
+}
+
+/// What it means that nothing is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum RawAbsence {
+    SendAgain,
+    InDoubt,
 }
 
 #[derive(Debug, Deserialize)]
@@ -216,6 +315,8 @@ pub(crate) struct RawUnique {
 pub(crate) struct RawMarker {
     pub field: Option<String>,
     pub query: Option<String>,
+    pub text: Option<String>,
+    pub message_id: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]

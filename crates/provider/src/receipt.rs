@@ -13,6 +13,9 @@ pub struct Receipt {
     /// The `Content-Type`, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content_type: Option<String>,
+    /// The provider refused, whatever its status says.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub refused: bool,
     /// How it came to be known, where that is not the plain answer to the send.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
@@ -33,6 +36,7 @@ impl Receipt {
     pub fn new(status: u16, content_type: Option<&str>, body: &[u8]) -> Receipt {
         let mut receipt = Receipt {
             status,
+            refused: false,
             content_type: content_type.map(str::to_owned),
             note: None,
             json: None,
@@ -53,6 +57,12 @@ impl Receipt {
     #[must_use]
     pub fn noted(mut self, note: &str) -> Receipt {
         self.note = Some(note.to_owned());
+        self
+    }
+    /// The same, as a refusal.
+    #[must_use]
+    pub fn refused(mut self) -> Receipt {
+        self.refused = true;
         self
     }
     /// As the ledger keeps it.

@@ -76,6 +76,15 @@ pub struct Resolved {
     pub retention_published: bool,
 }
 
+impl Resolved {
+    /// Nobody decided how an unclear outcome of it is dealt with: neither the API's description, the preset, the manifest
+    /// nor `[tools]` says anything that a strategy follows from. (`recovery = "none"` is a decision, too.)
+    #[must_use]
+    pub fn is_undecided(&self) -> bool {
+        self.recovery.strategy == Strategy::None && self.origins.strategy == Origin::Default
+    }
+}
+
 /// Limits with their layers.
 #[derive(Clone, Debug)]
 pub(crate) struct Limits {
@@ -191,6 +200,7 @@ impl Method {
     fn can(&self, strategy: Strategy) -> Result<(), String> {
         match strategy {
             Strategy::Key if self.keys.is_none() => Err(match &self.key_cover {
+                _ if self.key_lacks.is_some() => self.key_lacks.clone().unwrap_or_default(),
                 None => "no idempotency key is carried (mode = \"none\"); set [execution_policy.idempotency] mode = \"dynamic\" if the provider honours one".into(),
                 Some((verbs, _)) if !verbs.iter().any(|v| v == self.verb.as_str()) => {
                     format!("the provider honours a key on {} only, and this is a {}", verbs.join(", "), self.verb)
@@ -204,6 +214,9 @@ impl Method {
                 Err("it needs `unique = { field, resource_id }` in the manifest".into())
             }
             Strategy::Lookup if self.lookup.is_none() => Err("it needs `lookup` in the manifest, or a preset that can be asked by key".into()),
+            Strategy::Lookup if self.lookup.as_ref().is_some_and(|look| look.kept.is_some()) => {
+                Err("the provider forgets its first answers after a while, so that none is there does not make a second send safe; use recovery = \"key\", which asks too".into())
+            }
             Strategy::Lookup if self.lookup_needs_marker() => Err("the look-up asks for a key or marker that the request does not carry; set `marker = { field = \"metadata.marker\" }`".into()),
             Strategy::Natural
                 if self.natural.is_none() && self.verb != http::Method::PUT && self.verb != http::Method::DELETE =>

@@ -52,7 +52,7 @@ pub fn render(receipt: &[u8]) -> Rendered {
 }
 
 fn answer(r: &Receipt) -> Rendered {
-    let is_error = r.status >= 400;
+    let is_error = r.status >= 400 || r.refused;
     let reason = http::StatusCode::from_u16(r.status).ok().and_then(|s| s.canonical_reason()).unwrap_or("");
     let status = format!("{} {reason}", r.status).trim_end().to_owned();
     let body = r.json.as_deref().map(|raw| single_line(raw.get()));
@@ -68,6 +68,8 @@ fn answer(r: &Receipt) -> Rendered {
             None => format!("Done ({status})"),
         },
     };
+    // A status that says otherwise would only confuse.
+    let status = if r.refused && r.status < 400 { "its answer says so".to_owned() } else { status };
     let text = match (is_error, body.is_none() && r.text.is_none() && r.base64.is_none()) {
         (true, true) => format!("The provider refused: {status}"),
         (true, false) => format!("The provider refused: {status}. {text}"),

@@ -1,77 +1,32 @@
 //! From arguments to the exact request, and to the intent that pins it.
 
 mod listing;
+mod plans;
+mod recorded;
 
 pub use listing::{Borne, Listed, Listing};
+pub use recorded::{HttpIntent, owned};
+pub(crate) use recorded::{answered, get};
 
+use crate::content::{self, Content};
 use crate::encode::{self, Level, Lists, Node, Pairs, percent};
 use crate::error::BadArguments;
-use crate::judge::{Answer, Observation};
-use crate::lookup::{ConflictPlan, LookupPlan};
+use crate::lookup::LookupPlan;
+use crate::mail;
 use crate::method::{Marker, Method, MethodEffect, Place};
-use crate::policy::{self, Carrier, KeyScope, Policy};
+use crate::policy::Carrier;
 use crate::raw::{BodyKind, Style};
 use crate::template::{Piece, Spliced, Template};
-use http::{HeaderName, HeaderValue};
-use ledger::{EffectKey, Intent, Recovery, Strategy};
-use serde::{Deserialize, Serialize};
+use http::HeaderValue;
+use ledger::{Intent, Recovery, Strategy};
+use recorded::{VERSION, VERSION_OF_MORE};
 use serde_json::value::RawValue;
 use std::sync::Arc;
 
-/// The version of [`HttpIntent`]'s form.
-const VERSION: u8 = 1;
 /// The longest URL that is sent, in bytes.
 const MAX_URL: usize = 16 << 10;
 /// The name of the one effect of an HTTP method.
 const EFFECT: &str = "request";
-
-/// The recorded request: an intent's body. No secret is in it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HttpIntent {
-    v: u8,
-    pub(crate) method: String,
-    pub(crate) url: Spliced,
-    pub(crate) headers: Vec<(String, Spliced)>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) body: Option<Spliced>,
-    pub(crate) account: String,
-    pub(crate) mode: String,
-    /// The base URL that the request was made for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) base: Option<String>,
-    /// The mark of the credential that the account had, where it must not be another.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) credential: Option<String>,
-    /// Whose own credential it goes out with, where each principal has one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) principal: Option<String>,
-    /// Within what the key names one request.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) scope: Option<KeyScope>,
-    /// `None`: by the body's kind.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) content_type: Option<String>,
-    /// The largest answer that is read, in bytes.
-    pub(crate) cap: u64,
-    #[serde(deserialize_with = "policy::pinned")]
-    pub(crate) policy: Arc<Policy>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) lookup: Option<LookupPlan>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) conflict: Option<ConflictPlan>,
-}
-
-/// The same request, to go out with a principal's own credential, which has this mark.
-///
-/// # Errors
-/// It is no request of an HTTP method.
-pub fn owned(intent: Intent, principal: &str, mark: &str) -> Result<Intent, String> {
-    let mut http = HttpIntent::decode(&intent.body)?;
-    http.principal = Some(principal.to_owned());
-    http.credential = Some(mark.to_owned());
-    let body = serde_json::to_vec(&http).map_err(|e| e.to_string())?;
-    Ok(Intent { body, ..intent })
-}
 
 type Args = Vec<(String, Box<RawValue>)>;
 
@@ -89,6 +44,9 @@ impl Method {
             Arc::make_mut(&mut http.policy).gone_is_done = gone_is_done;
         }
         http.lookup = self.lookup_plan(&args)?;
+        if http.lookup.as_ref().is_some_and(LookupPlan::is_new) {
+            http.v = VERSION_OF_MORE;
+        }
         http.conflict = self.conflict_plan(&args)?;
         let summary = format!("{} {}", self.verb, http.url.shown_until('?'));
         let body = serde_json::to_vec(&http).map_err(|e| BadArguments::new(e.to_string()))?;
@@ -119,6 +77,8 @@ impl Method {
         let mut url = Spliced::text(&*self.home.base);
         url.push(&self.path_of(&self.path, args)?);
         let mut query = Pairs::new(Lists::Repeat);
+        self.query.iter().for_each(|(name, value)| query.text(name, value));
+        let mut cookies: Vec<String> = Vec::new();
         let mut headers: Vec<(String, Spliced)> = self
             .home
             .headers
@@ -128,7 +88,13 @@ impl Method {
             .collect();
         let mut fields: Vec<(String, Node)> = Vec::new();
         let mut document = None;
+        for (path, raw) in &self.fields {
+            encode::insert(&mut fields, path, Node::Raw(raw.clone()))?;
+        }
         for (name, raw) in args {
+            if self.is_in_marker(name) {
+                continue;
+            }
             match self.place(name)? {
                 Place::Path => {}
                 Place::Query(to) if self.fills_query(&to) => {
@@ -162,6 +128,13 @@ impl Method {
                         headers.push((to, Spliced::text(text)));
                     }
                 }
+                Place::Cookie(to) => {
+                    let text = match self.style(name) {
+                        Some(style) => encode::joined(raw, name, style, percent)?,
+                        None => encode::scalar(raw, name, "cookie")?.map(|t| percent(&t)),
+                    };
+                    cookies.extend(text.map(|t| format!("{to}={t}")));
+                }
                 Place::Body(path) => {
                     let node = match self.style(name) {
                         Some(style) => Node::Styled(raw.clone(), style),
@@ -183,12 +156,17 @@ impl Method {
                 }
                 Carrier::Body(path) => encode::insert(&mut fields, path, Node::Key)?,
                 Carrier::Query(name) => query.key(name),
+                // A method carries a variable as a field of its body, and a directive stands in its document.
+                Carrier::Variable(_) | Carrier::Directive { .. } => {}
             }
         }
         match &self.marker {
             Some(Marker::Field(path)) => encode::insert(&mut fields, path, Node::Key)?,
             Some(Marker::Query(name)) => query.key(name),
-            None => {}
+            Some(Marker::Text(path, template)) => {
+                encode::insert(&mut fields, path, Node::Text(marked(template, args)?))?;
+            }
+            Some(Marker::MessageId(_)) | None => {}
         }
         if let Some(unique) = &self.unique {
             encode::insert(&mut fields, &unique.field, Node::Key)?;
@@ -203,8 +181,13 @@ impl Method {
             url.push(&query.out);
         }
         check_url(&url)?;
+        self.home.open()?;
+        if !cookies.is_empty() {
+            headers.push(("Cookie".into(), Spliced::text(cookies.join("; "))));
+        }
+        let (content, file_type) = self.content_of(document, &fields)?;
         Ok(HttpIntent {
-            v: VERSION,
+            v: if content.is_some() || self.policy.is_new() { VERSION_OF_MORE } else { VERSION },
             method: self.verb.to_string(),
             url,
             headers,
@@ -215,8 +198,11 @@ impl Method {
             credential: self.home.mark.get(),
             principal: None,
             scope: self.key_scope(),
+            content,
             // What such a body is can't be told by its first character.
             content_type: match (&self.content_type, self.is_document(), self.body) {
+                (_, _, BodyKind::Binary) => file_type,
+                (None, _, BodyKind::Mail) => Some(mail::TYPE.into()),
                 (None, true, BodyKind::Text) => Some("text/plain; charset=utf-8".into()),
                 (None, true, _) => Some("application/json".into()),
                 (own, ..) => own.clone(),
@@ -228,20 +214,65 @@ impl Method {
         })
     }
 
+    /// Whether an argument is taken up by the marker's text, so that it goes nowhere else.
+    fn is_in_marker(&self, name: &str) -> bool {
+        matches!(&self.marker, Some(Marker::Text(_, t)) if t.args().any(|a| a == [name]))
+    }
+
+    fn mail_of(&self, fields: &[(String, Node)]) -> Result<Spliced, BadArguments> {
+        let mut arguments = Vec::new();
+        for (name, node) in fields {
+            match node {
+                Node::Raw(raw) if mail::ARGUMENTS.contains(&name.as_str()) => {
+                    arguments.push((name.clone(), &**raw));
+                }
+                _ => return Err(BadArguments::new(format!("a mail has no `{name}`"))),
+            }
+        }
+        let domain = match &self.marker {
+            Some(Marker::MessageId(domain)) => Some(domain.as_str()),
+            _ => None,
+        };
+        mail::write(&arguments, domain)
+    }
+
     /// Whether the effect key goes into this query parameter. A second one of the name might be the one that counts.
     fn fills_query(&self, name: &str) -> bool {
         matches!(&self.keys, Some((keys, _)) if matches!(&keys.carrier, Carrier::Query(key) if key == name))
             || matches!(&self.marker, Some(Marker::Query(marker)) if marker == name)
+            || self.query.iter().any(|(fixed, _)| fixed == name)
+    }
+
+    /// A body that is no text, and what a file's bytes are.
+    fn content_of(
+        &self,
+        document: Option<&RawValue>,
+        fields: &[(String, Node)],
+    ) -> Result<(Option<Content>, Option<String>), BadArguments> {
+        match (self.body, document) {
+            (BodyKind::Multipart, _) => Ok((Some(content::parts(fields, &self.part_types)?), None)),
+            (BodyKind::Binary, Some(raw)) => {
+                let Some(file) = content::file(raw, "body")? else { return Ok((None, None)) };
+                let said = self.content_type.clone().or(file.kind);
+                let kind = said.unwrap_or_else(|| content::BYTES.to_owned());
+                Ok((Some(Content::Bytes(file.base64)), Some(kind)))
+            }
+            _ => Ok((None, None)),
+        }
     }
 
     fn body_of(&self, fields: &[(String, Node)]) -> Result<Option<Spliced>, BadArguments> {
         Ok(match self.body {
-            BodyKind::None | BodyKind::Text => None,
-            BodyKind::Json => {
-                let mut out = Spliced::default();
-                encode::write_json(fields, &mut out);
-                Some(out)
-            }
+            BodyKind::None | BodyKind::Text | BodyKind::Multipart | BodyKind::Binary => None,
+            BodyKind::Mail => Some(self.mail_of(fields)?),
+            BodyKind::Json => Some(match &self.graphql {
+                Some(document) => document.body(fields),
+                None => {
+                    let mut out = Spliced::default();
+                    encode::write_json(fields, &mut out);
+                    out
+                }
+            }),
             BodyKind::Form => {
                 let mut pairs = Pairs::new(Lists::Index);
                 pairs.fields("", fields)?;
@@ -263,6 +294,7 @@ impl Method {
         let Some(raw) = document else { return Ok(None) };
         Ok(match self.body {
             BodyKind::Text => encode::scalar(raw, "body", "body")?.map(Spliced::text),
+            BodyKind::Binary => None,
             _ => Some(Spliced::text(raw.get())),
         })
     }
@@ -274,6 +306,13 @@ impl Method {
         }
         if self.path.args().any(|a| a == [name]) {
             return Ok(Place::Path);
+        }
+        if let Some(document) = &self.graphql {
+            return document.default_place(name).ok_or_else(|| {
+                BadArguments::new(format!(
+                    "there is no argument `{name}`: the document declares no such variable"
+                ))
+            });
         }
         Ok(match self.body {
             BodyKind::None
@@ -326,58 +365,6 @@ impl Method {
         }
         Ok(out)
     }
-
-    fn lookup_plan(&self, args: &Args) -> Result<Option<LookupPlan>, BadArguments> {
-        let Some(look) = &self.lookup else { return Ok(None) };
-        if self.lookup_needs_marker() {
-            return Ok(None);
-        }
-        let mut url = Spliced::text(&*self.home.base);
-        url.push(&self.path_of(&look.path, args)?);
-        let mut query = Pairs::new(Lists::Repeat);
-        for (name, template) in &look.query {
-            if let Some(value) = filled(template, args, percent)? {
-                query.encoded(name, &value);
-            }
-        }
-        if !query.is_empty() {
-            url.push_str("?");
-            url.push(&query.out);
-        }
-        check_url(&url)?;
-        let (mut ours, mut also) = (Vec::new(), Vec::new());
-        for (pointer, template) in &look.matches {
-            if let Some(value) = filled(template, args, str::to_owned)? {
-                if template.has_key() { &mut ours } else { &mut also }.push((pointer.clone(), value));
-            }
-        }
-        let next = look.next.clone();
-        Ok(Some(LookupPlan { url, items: look.items.clone(), ours, also, more: look.more.clone(), next }))
-    }
-
-    fn conflict_plan(&self, args: &Args) -> Result<Option<ConflictPlan>, BadArguments> {
-        if self.policy.conflict.is_empty() {
-            return Ok(None);
-        }
-        let mut before = Spliced::text(&*self.home.base);
-        let mut after = String::new();
-        match self.unique.as_ref().and_then(|u| u.fetch.as_ref()) {
-            Some((head, tail)) => {
-                before.push_str(head);
-                after.push_str(tail);
-            }
-            None => {
-                before.push(&self.path_of(&self.path, args)?);
-                before.push_str("/");
-            }
-        }
-        let prove = match (&self.unique, &self.keys) {
-            (Some(u), _) => Some(pointer(&u.field)),
-            (None, Some((keys, _))) => keys.lookup.as_ref().map(|l| l.matches.clone()),
-            (None, None) => None,
-        };
-        Ok(Some(ConflictPlan { before, after, prove }))
-    }
 }
 
 /// A list or an object as a part of a path.
@@ -393,10 +380,6 @@ fn segment(raw: &RawValue, name: &str, style: Style) -> Result<String, BadArgume
     encode::joined(raw, name, style, percent)?.ok_or_else(missing)
 }
 
-fn pointer(path: &[String]) -> String {
-    path.iter().map(|p| format!("/{}", p.replace('~', "~0").replace('/', "~1"))).collect()
-}
-
 /// An argument by its path, as text; `None` if it is absent or null.
 fn argument(args: &Args, path: &[String]) -> Result<Option<String>, BadArguments> {
     let Some((first, rest)) = path.split_first() else { return Ok(None) };
@@ -408,6 +391,19 @@ fn argument(args: &Args, path: &[String]) -> Result<Option<String>, BadArguments
         Level::Object(fields) => argument(&fields, rest),
         _ => Ok(None),
     }
+}
+
+/// The marker's text; what was not given is empty in it.
+fn marked(template: &Template, args: &Args) -> Result<Spliced, BadArguments> {
+    let mut out = Spliced::default();
+    for piece in &template.0 {
+        match piece {
+            Piece::Text(t) => out.push_str(t),
+            Piece::Key => out.push_key(),
+            Piece::Arg(path) => out.push_str(&argument(args, path)?.unwrap_or_default()),
+        }
+    }
+    Ok(out)
 }
 
 /// A look-up's value; `None` if it names an argument that was not given.
@@ -439,95 +435,4 @@ fn check_url(url: &Spliced) -> Result<(), BadArguments> {
         .parse::<http::Uri>()
         .map(drop)
         .map_err(|_| BadArguments::new("the arguments do not make a valid URL"))
-}
-
-impl HttpIntent {
-    /// Reads a recorded request.
-    ///
-    /// # Errors
-    /// It was not recorded by this version or an earlier one.
-    pub fn decode(bytes: &[u8]) -> Result<HttpIntent, String> {
-        let intent: HttpIntent = serde_json::from_slice(bytes)
-            .map_err(|_| "the recorded request can't be read by this version of Counterfoil".to_owned())?;
-        if intent.v != VERSION {
-            return Err("the recorded request was made by a newer version of Counterfoil".into());
-        }
-        Ok(intent)
-    }
-
-    /// The same request at the base URL `to`, where it is recorded at `from`.
-    pub(crate) fn moved(mut self, from: &str, to: &str) -> HttpIntent {
-        self.url.replace_start(from, to);
-        if let Some(plan) = &mut self.lookup {
-            plan.url.replace_start(from, to);
-        }
-        if let Some(plan) = &mut self.conflict {
-            plan.before.replace_start(from, to);
-        }
-        self
-    }
-
-    /// Verb and URL, for people; a stand-in where the key goes.
-    #[must_use]
-    pub fn shown(&self) -> String {
-        format!("{} {}", self.method, self.url.shown())
-    }
-
-    /// The HTTP request, without the secret.
-    ///
-    /// # Errors
-    /// It can't be serialised; nothing was sent.
-    pub fn to_http(&self, key: Option<&EffectKey>) -> Result<http::Request<bytes::Bytes>, String> {
-        let with = |s: &Spliced| key.map_or_else(|| s.shown(), |k| s.with(k));
-        let body = self.body.as_ref().map(&with);
-        let mut request = http::Request::builder().method(self.method.as_str()).uri(with(&self.url));
-        for (name, value) in &self.headers {
-            request = request.header(name.as_str(), with(value));
-        }
-        if body.is_some() {
-            // The body kinds differ in their first character: only JSON objects begin with a brace.
-            let json = body.as_ref().is_some_and(|b| b.starts_with('{'));
-            let kind = if json { "application/json" } else { "application/x-www-form-urlencoded" };
-            let kind = self.content_type.as_deref().unwrap_or(kind);
-            request = request.header(http::header::CONTENT_TYPE, kind);
-        }
-        let mut request = request
-            .body(bytes::Bytes::from(body.unwrap_or_default()))
-            .map_err(|_| "the recorded request can't be written as HTTP".to_owned())?;
-        ordinary_headers(request.headers_mut());
-        Ok(request)
-    }
-}
-
-/// A plain GET of a URL under the same static headers and account.
-pub(crate) fn get(url: &str, headers: &[(String, Spliced)]) -> Result<http::Request<bytes::Bytes>, String> {
-    let mut request = http::Request::builder().method(http::Method::GET).uri(url);
-    for (name, value) in headers.iter().filter(|(_, v)| !v.has_key()) {
-        request = request.header(name.as_str(), value.shown());
-    }
-    let mut request =
-        request.body(bytes::Bytes::new()).map_err(|_| "the look-up can't be written as HTTP".to_owned())?;
-    ordinary_headers(request.headers_mut());
-    Ok(request)
-}
-
-fn ordinary_headers(headers: &mut http::HeaderMap) {
-    use http::header::{ACCEPT, ACCEPT_ENCODING, USER_AGENT};
-    let mut set = |name: HeaderName, value: &'static str| {
-        headers.entry(name).or_insert(HeaderValue::from_static(value));
-    };
-    set(ACCEPT, "application/json, */*;q=0.1");
-    set(ACCEPT_ENCODING, "identity");
-    set(USER_AGENT, concat!("counterfoil/", env!("CARGO_PKG_VERSION")));
-}
-
-/// A whole answer, or nothing.
-pub(crate) fn answered(seen: Observation) -> Result<Answer, String> {
-    match seen {
-        Observation::Answer(a) => Ok(a),
-        Observation::NotSent(why) => Err(format!("not sent: {why}")),
-        Observation::ConnectionLost(why) | Observation::Torn(why) => Err(format!("no whole answer: {why}")),
-        Observation::Timeout => Err("no answer within the time allowed".into()),
-        Observation::TooLarge(cap) => Err(format!("the answer is larger than {cap} bytes")),
-    }
 }

@@ -41,6 +41,15 @@ impl Spliced {
             self.push_str(piece);
         }
     }
+    /// What of another text comes after its beginning.
+    pub(crate) fn push_after(&mut self, beginning: &str, other: &Spliced) {
+        for (i, piece) in other.0.iter().enumerate() {
+            if i > 0 {
+                self.push_key();
+            }
+            self.push_str(if i == 0 { piece.strip_prefix(beginning).unwrap_or(piece) } else { piece });
+        }
+    }
     /// The same with another beginning, if it begins with this one.
     pub(crate) fn replace_start(&mut self, from: &str, to: &str) {
         if let Some(first) = self.0.first_mut()
@@ -49,6 +58,10 @@ impl Spliced {
         {
             *first = format!("{to}{rest}");
         }
+    }
+    /// Each piece changed by itself; the key stays where it is.
+    pub(crate) fn map(&self, change: impl Fn(&str) -> String) -> Spliced {
+        Spliced(self.0.iter().map(|piece| change(piece)).collect())
     }
     pub(crate) fn has_key(&self) -> bool {
         self.0.len() > 1

@@ -220,3 +220,63 @@ fn what_a_method_says_of_keys_is_checked() {
     let i = integration("preset = \"square\"", "[methods.m]\nhttp = \"POST /a\"");
     assert_eq!(body(&request(&i, "m", "{}").unwrap()), format!("{{\"idempotency_key\":\"{KEY}\"}}"));
 }
+
+#[test]
+fn what_is_said_of_answers_is_checked() {
+    let e = |lines: &str| {
+        parse(&format!(
+            "name = \"p\"\nbase_url = \"http://127.0.0.1:1\"\n[execution_policy.idempotency]\nmode = \"dynamic\"\n{lines}\n[methods.m]\nhttp = \"POST /a\""
+        ))
+        .expect_err(lines)
+        .message
+    };
+    for (lines, why) in [
+        ("compares_body = false\nmismatch = [{ status = 409 }]", "leave `mismatch` out"),
+        ("compares_body = 1", "true, false, or the name"),
+        ("compares_body = \"a..b\"", "is not a field"),
+        ("conflict = [{ status = 409 }]", "replay = \"conflict_no_replay\""),
+        ("replay = \"conflict_no_replay\"", "needs `conflict`"),
+        ("replay = \"conflict_no_reply\"", "did you mean `conflict_no_replay`"),
+        ("mismatch = [{ status = 200 }]", "known by its code only"),
+        ("ignored_marker = { header = \"a b\", value = \"x\" }", "not a header's name"),
+        ("ignored_marker = { header = \"X\" }", "value"),
+        (
+            "replay_marker = { header = \"X\", value = \"y\" }\nignored_marker = { header = \"X\", value = \"y\" }",
+            "opposite things",
+        ),
+        ("definite_codes = [\"A\"]\nnot_applied_codes = [\"B\", \"A\"]", "\"A\" can't be"),
+        ("errors_at = \"data\"", "not a JSON pointer"),
+        ("lookup_by_key = { query = \"k\" }", "either `query` and `match`"),
+        ("lookup_by_key = { path = \"/r/{key}\", status = \"/s\" }", "either `query` and `match`"),
+        (
+            "lookup_by_key = { path = \"/r/{key}\", status = \"/s\", answer = \"/a\", query = \"k\" }",
+            "either `query` and `match`",
+        ),
+        ("lookup_by_key = { path = \"/r\", status = \"/s\", answer = \"/a\" }", "name {key}"),
+        ("lookup_by_key = { path = \"r/{key}\", status = \"/s\", answer = \"/a\" }", "begin with a slash"),
+        (
+            "lookup_by_key = { path = \"/r/{key}/{args.id}\", status = \"/s\", answer = \"/a\" }",
+            "no argument",
+        ),
+        ("lookup_by_key = { path = \"/r/{key}\", status = \"s\", answer = \"/a\" }", "not a JSON pointer"),
+        ("lookup_by_key = { path = \"/r/{kee}\", status = \"/s\", answer = \"/a\" }", "is unknown here"),
+    ] {
+        assert!(e(lines).contains(why), "{lines}\n-> {}", e(lines));
+    }
+    let e = parse("name = \"p\"\nbase_url = \"http://127.0.0.1:1\"\n[execution_policy.idempotency]\nmode = \"declard\"\n[methods.m]\nhttp = \"POST /a\"").unwrap_err();
+    assert!(e.message.contains("did you mean `declared`"), "{e}");
+}
+
+#[test]
+fn how_much_is_compared_is_told() {
+    let of = |preset: &str, path: &str| {
+        let i =
+            integration(&format!("preset = \"{preset}\""), &format!("[methods.m]\nhttp = \"POST {path}\""));
+        i.method("m").unwrap().key_compares()
+    };
+    assert_eq!(of("qonto", "/v2/internal_transfers").as_deref(), Some("nothing"));
+    assert_eq!(of("rapyd", "/v1/payments").as_deref(), Some("`amount` only"));
+    assert_eq!(of("ppro", "/v1/payment-charges").as_deref(), Some("the whole request"));
+    assert_eq!(of("svix", "/api/v1/app"), None);
+    assert_eq!(of("rapyd", "/v1/refunds"), None, "no key is carried there");
+}

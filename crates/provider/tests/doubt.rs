@@ -106,7 +106,14 @@ async fn ends(after: impl Fn(&str) -> (Integration, &'static str)) -> (String, u
         hears_progress: false,
     };
     let policy = OperationPolicy::default();
-    let creation = Creation { policy, intent: Some(intent), arguments: None, asks: Vec::new() };
+    let creation = Creation {
+        policy,
+        intent: Some(intent),
+        arguments: None,
+        asks: Vec::new(),
+        allowances: Vec::new(),
+        gate: None,
+    };
     let answer = ledger
         .call::<()>(&call, &move || Ok(creation.clone()), std::future::pending(), |_| {})
         .await

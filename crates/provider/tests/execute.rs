@@ -108,7 +108,9 @@ fn with(status: u16, headers: &str, body: &str) -> String {
 }
 
 fn api(base: &str, rest: &str) -> Integration {
-    parse(&format!("name = \"p\"\nbase_url = \"{base}\"\n{rest}")).unwrap()
+    // For both modes, since one address alone counts as production's.
+    let bases = format!("{{ sandbox = \"{base}\", production = \"{base}\" }}");
+    parse(&format!("name = \"p\"\nbase_url = {bases}\n{rest}")).unwrap()
 }
 const STRIPE: &str = "preset = \"stripe\"\n[methods.m]\nhttp = \"POST /m\"";
 

@@ -125,7 +125,7 @@ fn mistakes_are_named_with_their_line() {
         ),
         (format!("{head}{m}lookup = {{ match = {{ \"x\" = \"{{key}}\" }} }}\n"), 5, "JSON pointer"),
         (format!("{head}{m}params = {{ h = \"header:Authorization\" }}\n"), 5, "set by the gateway"),
-        (format!("{head}{m}params = {{ h = \"cookie\" }}\n"), 5, "write \"path\""),
+        (format!("{head}{m}params = {{ h = \"crumb\" }}\n"), 5, "write \"path\""),
         (format!("{head}{m}max_response = \"11MiB\"\n"), 5, "10MiB"),
         (format!("{head}{m}name = \"a.b\"\n"), 5, "A-Z"),
         (format!("{head}{m}input = {{ type = \"array\" }}\n"), 5, "type = \"object\""),

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 const API: &str = r#"
 name = "api"
-base_url = "https://api.example"
+base_url = { sandbox = "https://api.example", production = "https://api.example" }
 [execution_policy.idempotency]
 mode = "dynamic"
 carrier = "query"
@@ -110,7 +110,9 @@ fn a_member_can_not_take_the_keys_place() {
 #[test]
 fn what_can_not_work_is_refused() {
     let refused = |method: &str| {
-        let text = format!("name = \"a\"\nbase_url = \"https://a.example\"\n[methods.m]\n{method}\n");
+        let text = format!(
+            "name = \"a\"\nbase_url = {{ sandbox = \"https://a.example\", production = \"https://a.example\" }}\n[methods.m]\n{method}\n"
+        );
         Integration::parse("a.toml", &text, Format::Toml, Mode::Production).unwrap_err().message
     };
     for (method, part) in [

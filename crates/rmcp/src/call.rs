@@ -138,6 +138,8 @@ impl<H: ServerHandler> Durable<H> {
                 intent: Some(run::intent(&self.config, &request.name, arguments.as_ref())),
                 arguments: None,
                 asks: Vec::new(),
+                allowances: Vec::new(),
+                gate: None,
             })
         };
         let gone = context.ct.clone();

@@ -1,23 +1,27 @@
 //! Checks a manifest as written and builds the types from it.
 
+use super::auth::auth;
 use super::parts::{
-    DEFAULT_MORE, Wrong, auth, base_url, check_input, default_input, headers, hide, lookup, places, styles,
-    unique, verb_and_path, wrong,
+    Wrong, base_url, check_input, default_input, fixed_fields, fixed_query, headers, hide, mail_arguments,
+    part_types, places, styles, unique, verb_and_path, wrong,
 };
-use super::{Integration, Mode};
+use super::{Integration, Mode, document, looking};
 use crate::credentials::Auth;
 use crate::error::ConfigError;
-use crate::method::{Home, Lookup, Marker, Method, MethodEffect, Place};
+use crate::graphql::Kind;
+use crate::method::{Home, Marker, Method, MethodEffect, Place};
 use crate::parse;
-use crate::policy::{Carrier, KeyMode, KeyScope, Keys, Policy, RawIdempotency, split};
+use crate::policy::{Carrier, KeyLookup, KeyMode, KeyScope, Keys, Policy, RawIdempotency, split};
 use crate::preset::Preset;
 use crate::raw::{BodyKind, RawAnswers, RawEffect, RawManifest, RawMethod, RawRetries, RawTimeouts};
 use crate::recovery::{Limits, Origin};
-use crate::template::{Piece, Template, is_name};
-use crate::text::{field_path, is_wire_name, wire_names};
+use crate::template::is_name;
+use crate::text::{is_wire_name, wire_names};
 use ledger::{Recovery, Strategy};
 use std::sync::Arc;
 
+/// Why a method has no key where only those have one that say so.
+const UNDECLARED: &str = "the provider honours a key on some endpoints only, and which those are is not known here; if it does on this one, set idempotency = { mode = \"dynamic\" } on the method";
 /// The answer cap when a manifest says nothing, and the most it may say, in bytes.
 const DEFAULT_CAP: u64 = 1 << 20;
 const MAX_CAP: u64 = 10 << 20;
@@ -40,20 +44,10 @@ pub(super) fn integration(
     if !is_name(&raw.name) || raw.name.len() > 64 {
         return Err(top("name", format!("the name {:?} must be 1 to 64 of A-Z a-z 0-9 _ -", raw.name)));
     }
-    let base = match mode {
-        Mode::Sandbox => &raw.base_url.sandbox,
-        Mode::Production => &raw.base_url.production,
-    };
     for url in [&raw.base_url.sandbox, &raw.base_url.production].into_iter().flatten() {
         base_url(&url.0).map_err(|e| top("base_url", e))?;
     }
-    let Some(base) = base else {
-        return Err(top(
-            "base_url",
-            format!("there is no base_url for {mode}; add `{mode} = \"https://…\"`"),
-        ));
-    };
-    let base = base_url(&base.0).map_err(|e| top("base_url", e))?;
+    let (base, closed) = base_in(&raw.base_url, mode).map_err(|e| top("base_url", e))?;
     let preset_name = raw.preset.as_deref().unwrap_or("none");
     let preset = Preset::named(preset_name).map_err(|e| top("preset", e.message))?;
     let rotates = raw.auth.as_ref().is_some_and(|a| a.rotates);
@@ -62,11 +56,16 @@ pub(super) fn integration(
     let account = raw.account.unwrap_or_else(|| raw.name.clone());
     let own = match &auth {
         Auth::Own(scheme) => Some((raw.title.clone().unwrap_or_else(|| raw.name.clone()), scheme.clone())),
-        Auth::None | Auth::Shared(..) => None,
+        Auth::None | Auth::Shared(..) | Auth::Stored(_) | Auth::OAuth(_) => None,
     };
-    let home = Arc::new(Home { account, mode, base, headers, mark: Arc::default(), own });
+    let masked = auth.masked();
+    let home = Arc::new(Home { account, mode, base, closed, headers, mark: Arc::default(), own, masked });
+    // Tokens are replaced by others of the same account all the time.
+    let replaced = rotates || matches!(auth, Auth::OAuth(_));
 
     let idem = raw.execution_policy.idempotency;
+    let by_preset = preset.idempotency.mode.is_some_and(|mode| mode != KeyMode::None);
+    let carrier_origin = if by_preset && !idem.names_carrier() { Origin::Preset } else { Origin::Manifest };
     // A manifest that says how or how long is where the window comes from.
     let origin = if preset.idempotency.mode == Some(KeyMode::Dynamic)
         && idem.retention.is_none()
@@ -81,18 +80,21 @@ pub(super) fn integration(
     };
     let merged = idem.over(&preset.idempotency);
     let (keys, policy) = split(&merged).map_err(|e| top("execution_policy.idempotency", e))?;
-    if rotates && keys.as_ref().and_then(|k| k.scope) == Some(KeyScope::ApiKey) {
-        return Err(top(
-            "auth",
-            "`rotates` says that another credential is the same account to the provider, and its keys are scoped by API key; leave `rotates` out".into(),
-        ));
+    if replaced && keys.as_ref().and_then(|k| k.scope) == Some(KeyScope::ApiKey) {
+        let why = if rotates {
+            "`rotates` says that another credential is the same account to the provider, and its keys are scoped by API key; leave `rotates` out"
+        } else {
+            "tokens of OAuth are replaced by others, and this provider's keys are scoped by API key: a replay under another token could be a second effect; use an API key"
+        };
+        return Err(top("auth", why.into()));
     }
     let shared = Shared {
         home: home.clone(),
-        rotates,
+        replaced,
         idem: merged,
         keys,
         key_origin: origin,
+        carrier_origin,
         policy,
         retries: raw.execution_policy.retries,
         timeouts: raw.execution_policy.timeouts,
@@ -126,14 +128,50 @@ pub(super) fn integration(
     })
 }
 
+/// Where requests go in a mode, and why none does, if so. One address alone is production's: who serves in sandbox mode
+/// must not reach it by having said nothing.
+fn base_in(by: &parse::ByMode<parse::Text>, mode: Mode) -> Result<(String, Option<String>), String> {
+    /// Where nothing is (RFC 6761, section 6.4): not even a mistake of ours could be answered.
+    const NOWHERE: &str = "https://no-sandbox-host.invalid";
+    if mode == Mode::Production {
+        let base = by.production.as_ref();
+        let base = base.ok_or("there is no base_url for production; add `production = \"https://…\"`")?;
+        return Ok((base_url(&base.0)?, None));
+    }
+    let closed = |why: &str| {
+        let why = format!(
+            "nothing was sent: this server is in sandbox mode, and {why}; an operator can add base_url = {{ sandbox = \"https://…\", production = \"https://…\" }}, or serve in production mode"
+        );
+        Ok((NOWHERE.to_owned(), Some(why)))
+    };
+    let Some(base) = &by.sandbox else { return closed("this integration has no sandbox host") };
+    let base = base_url(&base.0)?;
+    if by.one && !is_loopback(&base) {
+        return closed("this integration has one address for both modes, which counts as production's");
+    }
+    Ok((base, None))
+}
+
+fn is_loopback(base: &str) -> bool {
+    let url = url::Url::parse(base);
+    url.is_ok_and(|url| match url.host() {
+        Some(url::Host::Ipv4(ip)) => ip.is_loopback(),
+        Some(url::Host::Ipv6(ip)) => ip.is_loopback(),
+        Some(url::Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
+        None => false,
+    })
+}
+
 /// What all methods of an integration build on.
 struct Shared {
     home: Arc<Home>,
-    rotates: bool,
+    /// Its credential is replaced by others of the same account.
+    replaced: bool,
     /// What preset and manifest say of keys, for methods that say otherwise.
     idem: RawIdempotency,
     keys: Option<Keys>,
     key_origin: Origin,
+    carrier_origin: Origin,
     policy: Policy,
     retries: RawRetries,
     timeouts: RawTimeouts,
@@ -194,8 +232,11 @@ impl Shared {
             || own.margin.is_some()
             || own.retention_basis.is_some();
         let (keys, policy) = split(&own.over(&self.idem)).map_err(|e| ("idempotency", e))?;
-        if self.rotates && keys.as_ref().and_then(|k| k.scope) == Some(KeyScope::ApiKey) {
-            return wrong("idempotency", "[auth] `rotates` does not go with scope = \"api_key\"");
+        if self.replaced && keys.as_ref().and_then(|k| k.scope) == Some(KeyScope::ApiKey) {
+            return wrong(
+                "idempotency",
+                "[auth] `rotates`, or kind = \"oauth\", does not go with scope = \"api_key\"",
+            );
         }
         Ok((keys, if said { Origin::Manifest } else { self.key_origin }, policy))
     }
@@ -211,10 +252,12 @@ impl Shared {
             return wrong("name", format!("the tool name {wire:?} must be 1 to 64 of A-Z a-z 0-9 _ -"));
         }
         let (verb, path) = verb_and_path(&raw.http).map_err(|e| ("http", e))?;
+        let document = document::read(&raw, &verb)?;
+        let queries = document.as_ref().is_some_and(|d| d.kind == Kind::Query);
         let effect = match raw.effect {
             Some(RawEffect::Read) => MethodEffect::Read,
             Some(RawEffect::Mutating) => MethodEffect::Mutating,
-            None if verb == http::Method::GET || verb == http::Method::HEAD => MethodEffect::Read,
+            None if queries || verb == http::Method::GET || verb == http::Method::HEAD => MethodEffect::Read,
             None => MethodEffect::Mutating,
         };
         let effect_origin = match (&raw.imported, raw.effect) {
@@ -228,11 +271,26 @@ impl Shared {
         if body != BodyKind::None && (verb == http::Method::GET || verb == http::Method::HEAD) {
             return wrong("body", format!("a {verb} has no body"));
         }
-        let (all_keys, key_origin, mut policy) = self.idempotency(raw.idempotency, read)?;
-        let keys = all_keys.as_ref().filter(|k| !read && k.cover(&verb, &path));
+        let undeclared = self.idem.mode == Some(KeyMode::Declared)
+            && raw.idempotency.as_ref().and_then(|i| i.mode).is_none_or(|mode| mode == KeyMode::Declared);
+        let carrier_origin = match &raw.idempotency {
+            Some(own) if own.names_carrier() => Origin::Manifest,
+            _ => self.carrier_origin,
+        };
+        let (all_keys, key_origin, policy) = self.idempotency(raw.idempotency, read)?;
+        let mut policy = policy.answered_by(document.as_ref().map(|d| d.field.as_str()));
+        let covered = all_keys.as_ref().filter(|k| !read && k.cover(&verb, &path));
+        let (placed, mut key_lacks) = document::keys(document.as_ref(), covered)?;
+        if undeclared {
+            key_lacks = Some(UNDECLARED.into());
+        }
+        let keys = placed.as_ref();
         if let Some(kind) = &raw.content_type {
             if body == BodyKind::None {
                 return wrong("content_type", "the request has no body, so it has no content type");
+            }
+            if body == BodyKind::Multipart {
+                return wrong("content_type", "a form of parts says its own type; leave it out");
             }
             http::HeaderValue::from_str(kind)
                 .map_err(|_| ("content_type", format!("{kind:?} is not a content type")))?;
@@ -265,8 +323,12 @@ impl Shared {
                 return wrong("http", "{$key} stands for an effect's key, and it only reads");
             }
         }
-        let places = places(&raw.params, &path, body, keys)?;
+        let params = document::params(document.as_ref(), raw.params)?;
+        let places = places(&params, &path, body, keys)?;
+        let in_path: Vec<String> = path.args().map(|a| a.join(".")).collect();
         let styles = styles(raw.styles, &places, &path, &verb, body)?;
+        let query = fixed_query(raw.query, &places, keys)?;
+        let part_types = part_types(raw.part_types, body)?;
         let whole = places.iter().find(|(_, p)| *p == Place::Document);
         if let Some((name, _)) = whole {
             if places.iter().any(|(_, p)| matches!(p, Place::Body(_))) {
@@ -275,15 +337,21 @@ impl Shared {
                     format!("`{name}` is the whole body, so nothing else can go into it"),
                 );
             }
-        } else if body == BodyKind::Text {
+        } else if matches!(body, BodyKind::Text | BodyKind::Binary) {
+            let word = if body == BodyKind::Text { "text" } else { "binary" };
             return wrong(
                 "body",
-                "body = \"text\" needs an argument that is the body: params = { … = \"document\" }",
+                format!(
+                    "body = {word:?} needs an argument that is the body: params = {{ … = \"document\" }}"
+                ),
             );
         }
         let mut input = match raw.input {
             Some(schema) => schema.0,
-            None => default_input(&path, &places),
+            None => match &document {
+                Some(document) => document.input(&in_path, &places, keys),
+                None => default_input(&path, &places),
+            },
         };
         // The field that carries the key belongs to the gateway: a schema copied from the provider's own must not
         // show it to a model.
@@ -302,9 +370,13 @@ impl Shared {
                     ),
                 );
             }
-            hide(&mut input, field);
+            hide(&mut input, document::argument(document.as_ref(), field));
         }
         check_input(&input, &path, &places)?;
+        if let Some(document) = &document {
+            document.check(&input, &in_path, &places, keys).map_err(|e| ("input", e))?;
+            document.check_holes(keys).map_err(|e| ("graphql", e))?;
+        }
         policy.json = raw.answers != Some(RawAnswers::Any);
         let unique = raw.unique.as_ref().map(|u| unique(u, &mut policy)).transpose()?;
         if keys.is_none() && unique.is_none() {
@@ -313,18 +385,21 @@ impl Shared {
         }
         let marker = match raw.marker {
             None => None,
-            Some(m) => Some(match (m.field, m.query) {
-                (Some(field), None) => Marker::Field(field_path(&field).map_err(|e| ("marker", e))?),
-                (None, Some(query)) => Marker::Query(query),
-                _ => return wrong("marker", "`marker` needs either `field` or `query`"),
-            }),
+            Some(m) => Some(looking::marker(m, body)?),
         };
+        // An argument that the marker's text takes up goes nowhere else.
+        let taken_up =
+            |name: &str| matches!(&marker, Some(Marker::Text(_, t)) if t.args().any(|a| a == [name]));
+        if body == BodyKind::Mail {
+            mail_arguments(&input, &places, &path)?;
+        }
+        let fields = fixed_fields(raw.fields, &places, body, &input)?;
         let fills = [
             ("unique", unique.as_ref().map(|u| &u.field)),
             (
                 "marker",
                 match &marker {
-                    Some(Marker::Field(f)) => Some(f),
+                    Some(Marker::Field(f) | Marker::Text(f, _)) => Some(f),
                     _ => None,
                 },
             ),
@@ -338,11 +413,13 @@ impl Shared {
         ];
         for (field, path) in fills {
             let Some(path) = path else { continue };
-            if body == BodyKind::None {
-                return wrong(
-                    field,
-                    format!("the field `{}` is to be filled, but the request has no body", path.join(".")),
-                );
+            if matches!(body, BodyKind::None | BodyKind::Mail) {
+                let has =
+                    if body == BodyKind::Mail { "a mail has no fields" } else { "the request has no body" };
+                return wrong(field, format!("the field `{}` is to be filled, but {has}", path.join(".")));
+            }
+            if fields.iter().any(|(fixed, _)| fixed == path) {
+                return wrong("fields", format!("`{}` is filled with the effect key", path.join(".")));
             }
             if let Some((whole, _)) = whole {
                 return wrong(
@@ -353,7 +430,10 @@ impl Shared {
                     ),
                 );
             }
-            if path.len() == 1 && input.pointer(&format!("/properties/{}", path[0])).is_some() {
+            if path.len() == 1
+                && input.pointer(&format!("/properties/{}", path[0])).is_some()
+                && !(field == "marker" && taken_up(&path[0]))
+            {
                 return wrong(
                     "input",
                     format!("`{}` is filled by the gateway; take it out of `input`", path[0]),
@@ -361,17 +441,9 @@ impl Shared {
             }
         }
         let look = match (&raw.lookup, keys.and_then(|k| k.lookup.as_ref())) {
-            (Some(own), _) => Some(lookup(own, &path, &verb)?),
-            (None, Some(by_key)) => Some(Lookup {
-                path: path.clone(),
-                query: vec![(by_key.query.clone(), Template(vec![Piece::Key]))],
-                items: by_key.items.clone(),
-                matches: vec![(by_key.matches.clone(), Template(vec![Piece::Key]))],
-                more: DEFAULT_MORE.into(),
-                next: None,
-                visibility_lag: None,
-                processing_bound: None,
-            }),
+            (Some(own), _) => Some(looking::lookup(own, &path, &verb)?),
+            (None, Some(KeyLookup::List { .. })) if document.is_some() => None,
+            (None, Some(by_key)) => Some(looking::by_key(by_key, &path)),
             (None, None) => None,
         };
         let max_response = raw.max_response.map_or(DEFAULT_CAP, |s| s.0);
@@ -391,11 +463,17 @@ impl Shared {
             effect_origin,
             imported_recovery: raw.imported.and_then(|i| i.recovery),
             keys: keys.map(|k| (k.clone(), key_origin)),
+            carrier_origin,
+            key_lacks,
+            graphql: document.map(Arc::new),
             key_cover: all_keys.as_ref().map(|k| (k.methods.clone(), k.endpoints.clone())),
             verb,
             path,
             places,
             styles,
+            part_types,
+            query,
+            fields,
             body,
             content_type: raw.content_type,
             headers: own_headers,

@@ -1,16 +1,13 @@
 //! The parts of a manifest, each checked by itself.
 
-use super::Mode;
-use crate::credentials::{Auth, SecretRef};
-use crate::method::{Lookup, Place, Unique};
-use crate::own::Scheme;
-use crate::parse::{self, Table};
+use crate::method::{Place, Unique};
+use crate::parse::Table;
 use crate::policy::{Carrier, Keys, Policy, Sign};
-use crate::raw::{BodyKind, RawAuth, RawAuthKind, RawLookup, RawPer, RawUnique, Style};
+use crate::raw::{BodyKind, RawUnique, Style};
 use crate::template::{Piece, Template};
 use crate::text::{check_pointer, field_path, nearest};
 use http::{HeaderName, HeaderValue};
-use ledger::Millis;
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 /// Headers that are set by the transport, by `[auth]` or by the key, and by nothing else.
@@ -66,52 +63,6 @@ pub(super) fn base_url(text: &str) -> Result<String, String> {
         return Err("base_url must end before any `?` or `#`".into());
     }
     Ok(url.as_str().trim_end_matches('/').to_owned())
-}
-
-pub(super) fn auth(raw: Option<RawAuth>, mode: Mode) -> Result<Auth, String> {
-    let Some(raw) = raw else { return Ok(Auth::None) };
-    let scheme = match (raw.kind, raw.header) {
-        (RawAuthKind::None, header) => {
-            return match (&raw.secret, &raw.username, header, raw.per) {
-                (None, None, None, None) => Ok(Auth::None),
-                _ => Err("auth kind = \"none\" takes nothing else".into()),
-            };
-        }
-        (kind, _) if raw.username.is_some() && kind != RawAuthKind::Basic => {
-            return Err("`username` belongs to auth kind = \"basic\"".into());
-        }
-        (RawAuthKind::Header, Some(name)) => Scheme::Header(
-            HeaderName::try_from(name.as_str()).map_err(|_| format!("{name:?} is not a header's name"))?,
-        ),
-        (RawAuthKind::Header, None) => {
-            return Err("auth kind = \"header\" needs `header = \"X-Api-Key\"`".into());
-        }
-        (_, Some(_)) => return Err("`header` belongs to auth kind = \"header\"".into()),
-        (RawAuthKind::Basic, None) => Scheme::Basic { username: raw.username },
-        (RawAuthKind::Bearer, None) => Scheme::Bearer,
-    };
-    if raw.per == Some(RawPer::Principal) {
-        return match (raw.secret, raw.rotates) {
-            (None, false) => Ok(Auth::Own(scheme)),
-            (Some(_), _) => Err("each principal gives its own secret: leave `secret` out, or `per`".into()),
-            (None, true) => Err(
-                "`rotates` says that every secret is of the same account, and nobody can say that of principals'; leave it out".into(),
-            ),
-        };
-    }
-    let by = raw.secret.ok_or(
-        "auth needs `secret = \"${env:NAME}\"` or `\"${file:PATH}\"`, or `per = \"principal\"` where each caller has its own",
-    )?;
-    // Both are checked, so that a typing mistake is not found on the day of going live.
-    for text in [&by.sandbox, &by.production].into_iter().flatten() {
-        SecretRef::parse(&text.0)?;
-    }
-    let text = match mode {
-        Mode::Sandbox => by.sandbox,
-        Mode::Production => by.production,
-    };
-    let secret = SecretRef::parse(&text.ok_or_else(|| format!("auth has no `secret` for {mode}"))?.0)?;
-    Ok(Auth::Shared(scheme, secret))
 }
 
 pub(super) fn headers(table: &Table<String>) -> Result<Vec<(String, String)>, String> {
@@ -180,7 +131,7 @@ pub(super) fn path_template(path: &str) -> Result<Template, String> {
 
 /// Whether the text of a path can stand in a URL as it is. An encoded dot is a dot to whoever normalises the URL, and
 /// might climb out of its place.
-fn path_text(template: &Template) -> Result<(), String> {
+pub(super) fn path_text(template: &Template) -> Result<(), String> {
     for piece in &template.0 {
         let Piece::Text(t) = piece else { continue };
         let unfit = |c: &char| !(c.is_ascii_alphanumeric() || "/-._~!$&'()*+,;=:@%".contains(*c));
@@ -236,11 +187,18 @@ pub(super) fn places(
             ("header", None) => {
                 return wrong("params", format!("`{name}` needs its header: \"header:X-Name\""));
             }
-            ("document", None) if matches!(body, BodyKind::Json | BodyKind::Text) => Place::Document,
+            ("cookie", rest) => {
+                Place::Cookie(cookie_name(rest.unwrap_or(name)).map_err(|e| ("params", e))?.to_owned())
+            }
+            ("document", None) if matches!(body, BodyKind::Json | BodyKind::Text | BodyKind::Binary) => {
+                Place::Document
+            }
             ("document", None) => {
                 return wrong(
                     "params",
-                    format!("`{name}` is the whole body, which is for body = \"json\" and \"text\""),
+                    format!(
+                        "`{name}` is the whole body, which is for body = \"json\", \"text\" and \"binary\""
+                    ),
                 );
             }
             ("body", _) if body == BodyKind::None => {
@@ -248,6 +206,12 @@ pub(super) fn places(
             }
             ("body", rest) => {
                 let field = field_path(rest.unwrap_or(name)).map_err(|e| ("params", e))?;
+                if body == BodyKind::Multipart && field.len() > 1 {
+                    return wrong(
+                        "params",
+                        format!("`{name}` goes into a part of a form, and parts have no fields"),
+                    );
+                }
                 if matches!(keys, Some(Keys { carrier: Carrier::Body(key), .. }) if *key == field) {
                     return wrong(
                         "params",
@@ -260,7 +224,7 @@ pub(super) fn places(
                 return wrong(
                     "params",
                     format!(
-                        "`{name}` = {text:?}; write \"path\", \"query\", \"query:name\", \"header:X-Name\", \"body\", \"body:/a/b\" or \"document\""
+                        "`{name}` = {text:?}; write \"path\", \"query\", \"query:name\", \"header:X-Name\", \"cookie\", \"cookie:name\", \"body\", \"body:/a/b\" or \"document\""
                     ),
                 );
             }
@@ -285,9 +249,11 @@ pub(super) fn styles(
         let (known, whereto): (&[Style], &str) = match place {
             _ if in_path => (&IN_ONE, "the path"),
             Some(Place::Header(_)) => (&IN_ONE, "a header"),
+            Some(Place::Cookie(_)) => (&IN_COOKIE, "a cookie"),
             Some(Place::Query(_)) => (&IN_PAIRS, "the query"),
             None if body == BodyKind::None && reads => (&IN_PAIRS, "the query"),
             Some(Place::Body(_)) | None if body == BodyKind::Form => (&IN_FORM, "a form"),
+            Some(Place::Body(_)) | None if body == BodyKind::Multipart => (&IN_PARTS, "a form of parts"),
             _ => (&[], "this body"),
         };
         if !known.contains(style) {
@@ -299,12 +265,62 @@ pub(super) fn styles(
 
 /// What a place for one text knows.
 const IN_ONE: [Style; 3] = [Style::Comma, Style::Pairs, Style::Json];
+/// What a cookie knows.
+const IN_COOKIE: [Style; 2] = [Style::Comma, Style::Json];
 /// What a query knows.
 const IN_PAIRS: [Style; 7] =
     [Style::Comma, Style::Space, Style::Pipe, Style::Members, Style::Repeat, Style::Index, Style::Json];
 /// What a form knows.
 const IN_FORM: [Style; 6] =
     [Style::Comma, Style::Space, Style::Pipe, Style::Repeat, Style::Index, Style::Json];
+
+/// What a form of parts knows.
+const IN_PARTS: [Style; 4] = [Style::Repeat, Style::Index, Style::Json, Style::File];
+
+/// A cookie's name (RFC 6265).
+fn cookie_name(name: &str) -> Result<&str, String> {
+    let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+    match name {
+        "" => Err("a cookie needs a name: \"cookie:name\"".into()),
+        name if name.bytes().all(token) => Ok(name),
+        _ => Err(format!("{name:?} is not a cookie's name")),
+    }
+}
+
+/// What the parts of a form's fields are.
+pub(super) fn part_types(given: Table<String>, body: BodyKind) -> Result<Vec<(String, String)>, Wrong> {
+    if body != BodyKind::Multipart && !given.0.is_empty() {
+        return wrong("part_types", "only a form of parts has types of parts: body = \"multipart\"");
+    }
+    if let Some((field, kind)) = given.0.iter().find(|(_, kind)| !crate::content::is_media_type(kind)) {
+        return wrong("part_types", format!("`{field}`: {kind:?} is not a media type like \"image/png\""));
+    }
+    Ok(given.0)
+}
+
+/// What stands in the query of each request: nothing that an argument or the key puts there too.
+pub(super) fn fixed_query(
+    given: Table<String>,
+    places: &[(String, Place)],
+    keys: Option<&Keys>,
+) -> Result<Vec<(String, String)>, Wrong> {
+    for (name, value) in &given.0 {
+        if value.contains("${") {
+            return wrong("query", format!("`{name}` names a secret, and queries are recorded; use [auth]"));
+        }
+        if let Some((argument, _)) = places.iter().find(|(_, p)| matches!(p, Place::Query(to) if to == name))
+        {
+            return wrong(
+                "query",
+                format!("the query parameter `{name}` is given here, and as the argument `{argument}`"),
+            );
+        }
+        if matches!(keys, Some(Keys { carrier: Carrier::Query(key), .. }) if key == name) {
+            return wrong("query", format!("the query parameter `{name}` carries the effect key"));
+        }
+    }
+    Ok(given.0)
+}
 
 pub(super) fn default_input(path: &Template, places: &[(String, Place)]) -> Value {
     let mut properties = serde_json::Map::new();
@@ -381,56 +397,71 @@ pub(super) fn unique(raw: &RawUnique, policy: &mut Policy) -> Result<Unique, Wro
     Ok(Unique { field, fetch: fetch.transpose()? })
 }
 
-pub(super) fn lookup(raw: &RawLookup, own: &Template, verb: &http::Method) -> Result<Lookup, Wrong> {
-    let path = match &raw.http {
-        Some(text) => {
-            let path = text
-                .strip_prefix("GET ")
-                .ok_or_else(|| ("lookup", format!("http = {text:?}: a look-up is a GET")))?;
-            // The holes of a look-up are spelled out; those of a method's path are arguments.
-            Template::value(path.trim()).map_err(|e| ("lookup", e))?
-        }
-        None if verb == http::Method::POST => own.clone(),
-        None => return wrong("lookup", "`lookup` needs http = \"GET /…\""),
-    };
-    match path.0.first() {
-        Some(Piece::Text(t)) if t.starts_with('/') && !t.contains(['?', '#']) => {}
-        _ => return wrong("lookup", "a look-up's path must begin with a slash and end before any `?`"),
+/// Fields of a body, each with its value.
+type Fixed = Vec<(Vec<String>, Box<RawValue>)>;
+
+/// What stands in the body of each request: nothing that an argument puts there too.
+pub(super) fn fixed_fields(
+    given: Table<Value>,
+    places: &[(String, Place)],
+    body: BodyKind,
+    input: &Value,
+) -> Result<Fixed, Wrong> {
+    if !given.0.is_empty() && !matches!(body, BodyKind::Json | BodyKind::Form | BodyKind::Multipart) {
+        return wrong("fields", "this body has no fields");
     }
-    path_text(&path).map_err(|e| ("lookup", e))?;
-    let fill = |table: &Table<String>| -> Result<Vec<(String, Template)>, Wrong> {
-        table.0.iter().map(|(n, t)| Ok((n.clone(), Template::value(t).map_err(|e| ("lookup", e))?))).collect()
-    };
-    let (query, matches) = (fill(&raw.query)?, fill(&raw.matches)?);
-    for (pointer, template) in &matches {
-        check_pointer(pointer).map_err(|e| ("lookup", e))?;
-        if template.has_key() && template.args().next().is_some() {
-            return wrong("lookup", "a `match` must hold either {key} or arguments, not both");
-        }
+    if !given.0.is_empty() && places.iter().any(|(_, p)| *p == Place::Document) {
+        return wrong("fields", "one argument is the whole body, so nothing else can go into it");
     }
-    // A provider that ignores an unknown filter answers with every object it has.
-    if !matches.iter().any(|(_, t)| t.has_key()) {
+    let mut out = Vec::new();
+    for (name, value) in given.0 {
+        let field = field_path(&name).map_err(|e| ("fields", e))?;
+        let text = value.to_string();
+        if text.contains("${") {
+            return wrong("fields", format!("`{name}` names a secret, and bodies are recorded; use [auth]"));
+        }
+        if text.contains("$__toml_private_datetime") {
+            return wrong("fields", format!("`{name}` is a date; put quotes around it"));
+        }
+        let placed = places.iter().any(|(_, p)| matches!(p, Place::Body(to) if *to == field));
+        let own = field.len() == 1
+            && places.iter().all(|(n, _)| *n != field[0])
+            && input.pointer(&format!("/properties/{}", field[0])).is_some();
+        if placed || own {
+            return wrong("fields", format!("`{name}` is given here, and as an argument"));
+        }
+        let raw = RawValue::from_string(text).map_err(|e| ("fields", format!("`{name}`: {e}")))?;
+        out.push((field, raw));
+    }
+    Ok(out)
+}
+
+/// A mail takes these arguments, and what goes elsewhere.
+pub(super) fn mail_arguments(
+    input: &Value,
+    places: &[(String, Place)],
+    path: &Template,
+) -> Result<(), Wrong> {
+    use crate::mail::ARGUMENTS;
+    if let Some((name, _)) = places.iter().find(|(_, p)| matches!(p, Place::Body(_))) {
         return wrong(
-            "lookup",
-            "`match` must compare something with {key} or {marker}, or any object would count as this effect",
+            "params",
+            format!("`{name}` can't be placed in a mail; its arguments are {}", ARGUMENTS.join(", ")),
         );
     }
-    for pointer in raw.items.iter().chain(&raw.more).chain(raw.next.iter().map(|n| &n.at)) {
-        check_pointer(pointer).map_err(|e| ("lookup", e))?;
+    let properties = input.get("properties").and_then(Value::as_object);
+    for name in properties.into_iter().flat_map(|p| p.keys()) {
+        let elsewhere = places.iter().any(|(n, _)| n == name) || path.args().any(|a| a == [name.as_str()]);
+        if !elsewhere && !ARGUMENTS.contains(&name.as_str()) {
+            let hint = nearest(name, ARGUMENTS).map(|n| format!("; did you mean `{n}`?")).unwrap_or_default();
+            return wrong(
+                "input",
+                format!("a mail has no `{name}`; its arguments are {}{hint}", ARGUMENTS.join(", ")),
+            );
+        }
     }
-    Ok(Lookup {
-        path,
-        query,
-        items: raw.items.clone(),
-        matches,
-        // A cursor tells of further pages by itself.
-        more: match (&raw.more, &raw.next) {
-            (Some(more), _) => more.clone(),
-            (None, Some(next)) => next.at.clone(),
-            (None, None) => DEFAULT_MORE.into(),
-        },
-        next: raw.next.as_ref().map(|n| (n.at.clone(), n.query.clone())),
-        visibility_lag: raw.visibility_lag.map(|s| s.0),
-        processing_bound: raw.processing_bound.map(|s: parse::Span| -> Millis { s.0 }),
-    })
+    if properties.is_none_or(|p| !p.contains_key("from")) {
+        return wrong("input", "a mail needs the argument `from`");
+    }
+    Ok(())
 }

@@ -4,10 +4,12 @@
 //! An effect key is recognised by its shape, which hardly anything else has. Whose it is can't be told: a key says
 //! nothing about the ledger that it comes from.
 
-use super::{HttpIntent, VERSION};
+use super::HttpIntent;
+use super::recorded::VERSION;
 use crate::encode::{Lists, Pairs, percent};
 use crate::judge::{Answer, plain};
-use crate::method::{Lookup, Method};
+use crate::lookup::{self, Next};
+use crate::method::{Lookup, Match, Method};
 use crate::template::{Piece, Spliced, Template};
 use serde_json::Value;
 
@@ -19,7 +21,7 @@ pub struct Listing {
     /// JSON pointer to the effect key in an item.
     key: String,
     more: String,
-    next: Option<(String, String)>,
+    next: Option<Next>,
 }
 
 /// An object that bears an effect key.
@@ -77,6 +79,9 @@ impl Method {
         let items = look.items.clone().ok_or("its look-up asks for one object, and lists none")?;
         let path =
             fixed(&look.path).ok_or("its look-up's path names an argument, so there is no list of all")?;
+        if look.item.is_some() {
+            return Err("its look-up's list only names objects");
+        }
         let key = key_pointer(look).ok_or("its look-up compares no field with the key alone")?;
         let mut url = format!("{}{path}", self.home.base);
         let mut query = Pairs::new(Lists::Repeat);
@@ -97,6 +102,7 @@ impl Method {
             url: Spliced::text(url),
             headers: headers.map(|(n, v)| (n.clone(), Spliced::text(v))).collect(),
             body: None,
+            content: None,
             account: self.account().to_owned(),
             mode: self.home.mode.as_str().to_owned(),
             base: None,
@@ -114,8 +120,8 @@ impl Method {
 }
 
 fn key_pointer(look: &Lookup) -> Option<String> {
-    let whole = |t: &Template| matches!(t.0.as_slice(), [Piece::Key]);
-    look.matches.iter().find(|(_, t)| whole(t)).map(|(pointer, _)| pointer.clone())
+    let whole = |m: &Match| matches!(m, Match::Equals(t) if matches!(t.0.as_slice(), [Piece::Key]));
+    look.matches.iter().find(|(_, m)| whole(m)).map(|(pointer, _)| pointer.clone())
 }
 
 impl Listing {
@@ -142,11 +148,17 @@ impl Listing {
                 into.borne.push(Borne { key: key.to_owned(), id: item.get("id").and_then(plain) });
             }
         }
+        if let Some(Next::Link(rel)) = &self.next {
+            let here = self.first();
+            let next = lookup::link(a, rel).map(|to| lookup::beside(&here, &to)).transpose()?;
+            into.whole = next.is_none();
+            return Ok(next);
+        }
         let more = all.pointer(&self.more).is_some_and(|m| {
             !matches!(m, Value::Null | Value::Bool(false)) && m.as_i64() != Some(0) && m.as_str() != Some("")
         });
         into.whole = !more;
-        let Some((at, query)) = self.next.as_ref().filter(|_| more) else { return Ok(None) };
+        let Some(Next::Cursor(at, query)) = self.next.as_ref().filter(|_| more) else { return Ok(None) };
         let Some(cursor) = all.pointer(at).and_then(plain) else { return Ok(None) };
         let url = self.first();
         let join = if url.contains('?') { '&' } else { '?' };

@@ -1,0 +1,263 @@
+//! `lookup` and `marker` of a manifest, checked.
+
+use super::parts::{DEFAULT_MORE, Wrong, path_text, wrong};
+use crate::lookup::{DEFAULT_MARGIN, Kept, Next, SinceForm};
+use crate::method::{Item, Lookup, Marker, Match, Window};
+use crate::parse::Table;
+use crate::policy::KeyLookup;
+use crate::raw::{BodyKind, RawAbsence, RawLookup, RawMarker, RawMatch, RawNext};
+use crate::template::{Piece, Template};
+use crate::text::{check_pointer, field_path};
+use ledger::Millis;
+
+/// The most pages of one look-up.
+const MAX_PAGES: u8 = 20;
+/// How much earlier than its intent an effect may be looked for.
+const MARGINS: [Millis; 2] = [Millis::secs(60), Millis::secs(7 * 86_400)];
+
+fn bad(what: impl Into<String>) -> Wrong {
+    ("lookup", what.into())
+}
+
+pub(super) fn lookup(raw: &RawLookup, own: &Template, verb: &http::Method) -> Result<Lookup, Wrong> {
+    let path = match &raw.http {
+        // The holes of a look-up are spelled out; those of a method's path are arguments.
+        Some(text) => get(text)?,
+        None if verb == http::Method::POST => own.clone(),
+        None => return wrong("lookup", "`lookup` needs http = \"GET /…\""),
+    };
+    let (query, window) = query(raw)?;
+    let matches = matches(&raw.matches)?;
+    let pointers = raw.items.iter().chain(&raw.more).chain(raw.empty.0.iter().map(|(at, _)| at));
+    for pointer in pointers {
+        check_pointer(pointer).map_err(bad)?;
+    }
+    if raw.items.is_none() {
+        let of_lists = [
+            ("next", raw.next.is_some()),
+            ("pages", raw.pages.is_some()),
+            ("empty", !raw.empty.0.is_empty()),
+            ("fetch", raw.fetch.is_some()),
+        ];
+        if let Some((field, _)) = of_lists.iter().find(|(_, given)| *given) {
+            return wrong("lookup", format!("`{field}` is about a list, and there is no `items`"));
+        }
+    }
+    let next = raw.next.as_ref().map(next).transpose()?;
+    if raw.pages.is_some() && next.is_none() {
+        return wrong("lookup", "`pages` needs `next`, which says how the next one is found");
+    }
+    if let Some(pages) = raw.pages.filter(|p| !(1..=MAX_PAGES).contains(p)) {
+        return wrong("lookup", format!("pages = {pages} must be 1 to {MAX_PAGES}"));
+    }
+    if raw.more.is_some() && matches!(next, Some(Next::Link(_))) {
+        return wrong("lookup", "the `Link` header tells of further pages; leave `more` out");
+    }
+    Ok(Lookup {
+        path,
+        query,
+        window,
+        items: raw.items.clone(),
+        matches,
+        // A cursor tells of further pages by itself.
+        more: match (&raw.more, &next) {
+            (Some(more), _) => more.clone(),
+            (None, Some(Next::Cursor(at, _))) => at.clone(),
+            (None, _) => DEFAULT_MORE.into(),
+        },
+        next,
+        pages: raw.pages,
+        empty: raw.empty.0.clone(),
+        item: raw.fetch.as_ref().map(|f| item(&f.http, &f.at, &f.query)).transpose()?,
+        absence_is_doubt: raw.not_found == Some(RawAbsence::InDoubt),
+        kept: None,
+        visibility_lag: raw.visibility_lag.map(|s| s.0),
+        processing_bound: raw.processing_bound.map(|s| s.0),
+    })
+}
+
+/// The look-up of a provider that can be asked by key; `own` is the method's path.
+pub(super) fn by_key(by: &KeyLookup, own: &Template) -> Lookup {
+    let key = || Template(vec![Piece::Key]);
+    let at = |path: &Template| Lookup {
+        path: path.clone(),
+        query: Vec::new(),
+        window: None,
+        items: None,
+        matches: Vec::new(),
+        more: DEFAULT_MORE.into(),
+        next: None,
+        pages: None,
+        empty: Vec::new(),
+        item: None,
+        absence_is_doubt: false,
+        kept: None,
+        visibility_lag: None,
+        processing_bound: None,
+    };
+    match by {
+        KeyLookup::List { query, items, matches } => Lookup {
+            query: vec![(query.clone(), key())],
+            items: items.clone(),
+            matches: vec![(matches.clone(), Match::Equals(key()))],
+            ..at(own)
+        },
+        KeyLookup::Answer { path, status, body } => {
+            Lookup { kept: Some(Kept { status: status.clone(), body: body.clone() }), ..at(path) }
+        }
+    }
+}
+
+fn get(text: &str) -> Result<Template, Wrong> {
+    let path =
+        text.strip_prefix("GET ").ok_or_else(|| bad(format!("http = {text:?}: a look-up is a GET")))?;
+    let path = Template::value(path.trim()).map_err(bad)?;
+    match path.0.first() {
+        Some(Piece::Text(t)) if t.starts_with('/') && !t.contains(['?', '#']) => {}
+        _ => return wrong("lookup", "a look-up's path must begin with a slash and end before any `?`"),
+    }
+    path_text(&path).map_err(bad)?;
+    Ok(path)
+}
+
+fn value(text: &str) -> Result<Template, Wrong> {
+    Template::value(text).map_err(bad)
+}
+
+/// The query's parameters, and the one that says since when.
+type Query = (Vec<(String, Template)>, Option<Window>);
+
+fn query(raw: &RawLookup) -> Result<Query, Wrong> {
+    let margin = raw.since_margin.map(|s| s.0);
+    let mut window: Option<Window> = None;
+    let mut query = Vec::new();
+    for (name, text) in &raw.query.0 {
+        let form = match text.as_str() {
+            "{since}" => SinceForm::Rfc3339,
+            "{since.unix}" => SinceForm::Unix,
+            text if text.contains("{since") => {
+                return wrong(
+                    "lookup",
+                    format!("query {name:?}: {{since}} and {{since.unix}} stand by themselves"),
+                );
+            }
+            text => {
+                query.push((name.clone(), value(text)?));
+                continue;
+            }
+        };
+        if window.is_some() {
+            return wrong("lookup", "only one query parameter can take the moment since when to look");
+        }
+        window = Some(Window { query: name.clone(), form, margin: margin.unwrap_or(DEFAULT_MARGIN) });
+    }
+    let [least, most] = MARGINS;
+    match margin {
+        Some(_) if window.is_none() => {
+            wrong("lookup", "`since_margin` needs a query parameter that is {since} or {since.unix}")
+        }
+        Some(m) if m < least || m > most => wrong("lookup", "`since_margin` must be 1m to 7d"),
+        _ => Ok((query, window)),
+    }
+}
+
+fn matches(raw: &Table<RawMatch>) -> Result<Vec<(String, Match)>, Wrong> {
+    let mut out = Vec::new();
+    for (pointer, given) in &raw.0 {
+        check_pointer(pointer).map_err(bad)?;
+        let found = match given {
+            RawMatch::Equals(text) => Match::Equals(value(text)?),
+            RawMatch::Contains(text) if text.is_empty() => {
+                return wrong("lookup", "every text contains the empty one; say what `contains` is to find");
+            }
+            RawMatch::Contains(text) => Match::Contains(value(text)?),
+        };
+        let template = found.template();
+        if template.has_key() && template.args().next().is_some() {
+            return wrong("lookup", "a `match` must hold either {key} or arguments, not both");
+        }
+        out.push((pointer.clone(), found));
+    }
+    // A provider that ignores an unknown filter answers with every object it has.
+    if !out.iter().any(|(_, m)| m.template().has_key()) {
+        return wrong(
+            "lookup",
+            "`match` must compare something with {key} or {marker}, or any object would count as this effect",
+        );
+    }
+    Ok(out)
+}
+
+fn next(raw: &RawNext) -> Result<Next, Wrong> {
+    match (&raw.at, &raw.query, &raw.link) {
+        (Some(at), Some(query), None) => {
+            check_pointer(at).map_err(bad)?;
+            Ok(Next::Cursor(at.clone(), query.clone()))
+        }
+        (None, None, Some(rel))
+            if !rel.is_empty() && rel.bytes().all(|b| b.is_ascii_graphic() && b != b'"') =>
+        {
+            Ok(Next::Link(rel.clone()))
+        }
+        _ => wrong(
+            "lookup",
+            "`next` needs a cursor's place and parameter, { at = \"/next\", query = \"cursor\" }, or the relation of a `Link` header, { link = \"next\" }",
+        ),
+    }
+}
+
+fn item(http: &str, at: &str, query: &Table<String>) -> Result<Item, Wrong> {
+    check_pointer(at).map_err(bad)?;
+    let path = http.strip_prefix("GET ").map(str::trim).unwrap_or_default();
+    let (before, after) = path.split_once("{item}").ok_or_else(|| {
+        bad(format!("fetch: http = {http:?} must be like \"GET /v1/messages/{{item}}\", where {{item}} is what an item names at `at`"))
+    })?;
+    if !before.ends_with('/') || !(after.is_empty() || after.starts_with('/')) {
+        return wrong("lookup", "fetch: {item} is a whole segment of the path");
+    }
+    let mut fetched = Vec::new();
+    for (name, text) in &query.0 {
+        fetched.push((name.clone(), value(text)?));
+    }
+    let after = if after.is_empty() { Template(Vec::new()) } else { get(&format!("GET {after}"))? };
+    Ok(Item { before: get(&format!("GET {before}"))?, after, at: at.to_owned(), query: fetched })
+}
+
+/// Where the effect key is put so that a look-up finds it.
+pub(super) fn marker(raw: RawMarker, body: BodyKind) -> Result<Marker, Wrong> {
+    let bad = |what: String| ("marker", what);
+    let RawMarker { field, query, text, message_id } = raw;
+    if message_id.is_none() && body == BodyKind::Mail {
+        return wrong(
+            "marker",
+            "body = \"mail\" has no fields; write marker = { message_id = \"mail.example.com\" }",
+        );
+    }
+    match (field, query, text, message_id) {
+        (Some(field), None, None, None) => Ok(Marker::Field(field_path(&field).map_err(bad)?)),
+        (None, Some(query), None, None) => Ok(Marker::Query(query)),
+        (Some(field), None, Some(text), None) => {
+            let template = Template::value(&text).map_err(bad)?;
+            if !template.has_key() {
+                return wrong("marker", "the marker's `text` needs {marker}, where the effect key goes");
+            }
+            Ok(Marker::Text(field_path(&field).map_err(bad)?, template))
+        }
+        (None, None, None, Some(domain)) => {
+            if body != BodyKind::Mail {
+                return wrong("marker", "`message_id` is for body = \"mail\"");
+            }
+            if !crate::mail::is_domain(&domain) {
+                return wrong(
+                    "marker",
+                    format!("message_id = {domain:?} must be a domain of yours, like \"mail.example.com\""),
+                );
+            }
+            Ok(Marker::MessageId(domain))
+        }
+        _ => wrong(
+            "marker",
+            "`marker` needs either `field`, with or without `text`, or `query`, or `message_id` with body = \"mail\"",
+        ),
+    }
+}
