@@ -1,10 +1,14 @@
 //! A request's body as arguments: the fields of an object are arguments of their own; any other body is one argument.
 
 use crate::document::{Document, is, list, text};
+use crate::files;
+use crate::keywords::mapping;
 use crate::names::Arguments;
 use crate::operation::{Described, Skip};
 use crate::parameters::{Argument, in_form};
 use crate::report::Reason;
+use crate::schema::MAX_BRANCHES;
+use provider::is_media_type;
 use serde_json::{Map, Value};
 
 /// How many parts of `allOf` are taken apart, and parts of these.
@@ -19,6 +23,8 @@ pub(crate) struct Body<'a> {
     /// The word of the manifest's `body`.
     pub kind: &'static str,
     pub content_type: Option<String>,
+    /// What the parts of its fields are, in a form of parts.
+    pub part_types: Vec<(String, String)>,
     pub arguments: Vec<Argument<'a>>,
     /// Fields that are not described are taken too.
     pub open: bool,
@@ -26,7 +32,7 @@ pub(crate) struct Body<'a> {
 
 impl Body<'_> {
     fn none() -> Self {
-        Body { kind: "none", content_type: None, arguments: Vec::new(), open: false }
+        Body { kind: "none", content_type: None, part_types: Vec::new(), arguments: Vec::new(), open: false }
     }
 }
 
@@ -41,9 +47,14 @@ fn kind_of(media: &str) -> Option<(&'static str, u8)> {
             ("json", 3)
         }
         "application/x-www-form-urlencoded" => ("form", 4),
+        "multipart/form-data" | "application/form-data" => ("multipart", 5),
         "text/plain" => ("text", 6),
         _ if media.starts_with("text/") || media.ends_with("/xml") || media.ends_with("+xml") => ("text", 7),
-        _ if media.ends_with("yaml") => ("text", 8),
+        _ if media.ends_with("yaml") || media.contains("json") => ("text", 8),
+        "application/jwt" | "application/text" => ("text", 8),
+        "application/octet-stream" => ("binary", 9),
+        // Whatever else it is: its bytes are given as they are.
+        _ if is_media_type(&media) && !media.starts_with("multipart/") => ("binary", 10),
         _ => return None,
     })
 }
@@ -83,20 +94,51 @@ pub(crate) fn of<'a>(
     };
     let schema = value.get("schema").unwrap_or(&ANYTHING);
     let own = media.split(';').next().unwrap_or_default().trim();
+    // Under `*/*` a file is a file, not a text in JSON.
+    let kind = if own.contains('*') && files::is_file(document, schema, None) { "binary" } else { kind };
     let usual = matches!(own, "application/json" | "application/x-www-form-urlencoded" | "text/plain")
-        || own.contains('*');
+        || own.contains('*')
+        || kind == "multipart";
     let content_type = (!usual).then(|| own.to_owned());
+    let only = |argument: Argument<'a>| Body {
+        kind,
+        content_type: content_type.clone(),
+        part_types: Vec::new(),
+        arguments: vec![argument],
+        open: false,
+    };
     if kind == "text" {
-        let argument = whole(names, required, &ANYTHING, Some(format!("The body, as {own}.")));
-        return Ok(Body { kind, content_type, arguments: vec![argument], open: false });
+        return Ok(only(whole(names, required, &ANYTHING, Some(format!("The body, as {own}.")))));
     }
-    let (mut object, mut left) = (Object::default(), MAX_PARTS);
-    if !flatten(document, schema, &mut object, &mut left) {
-        if kind == "form" {
-            return Err((Reason::MediaType, "its form has alternatives, or is no object".into()));
+    if kind == "binary" {
+        let about = files::about(Some(&format!("The body, as {own}.")));
+        return Ok(only(whole(names, required, files::one(), Some(about))));
+    }
+    let form = kind != "json";
+    let (mut object, mut left) = (Object { alternatives: form, ..Object::default() }, MAX_PARTS);
+    if form && says_no_type(document, schema) {
+        object.open = true;
+    } else if kind == "multipart" && files::is_file(document, schema, None) {
+        notes.push("the description does not name the part that is the file; it is sent as `file`".into());
+        object.properties.push(("file", files::one()));
+        object.required.push("file");
+    } else if !flatten(document, schema, &mut object, &mut left) {
+        if form {
+            return Err((Reason::MediaType, "its form is no object, or has too many fields".into()));
         }
-        let argument = whole(names, required, schema, None);
-        return Ok(Body { kind, content_type, arguments: vec![argument], open: false });
+        return Ok(only(whole(names, required, schema, None)));
+    }
+    // Few publishers say so, and without a body its fields are not there either.
+    let unsaid = body.get("required").and_then(Value::as_bool).is_none() && !object.required.is_empty();
+    if unsaid {
+        notes.push("its body is taken as required, since its fields are".into());
+    }
+    let required = required || unsaid;
+    if object.mixed {
+        notes.push("which fields go together in its alternatives is not checked".into());
+    }
+    if kind == "multipart" {
+        return Ok(files::form(document, value, &object, required, names, notes));
     }
     let open = object.open || object.properties.is_empty();
     let arguments = object.properties.iter().filter(|(name, _)| !name.is_empty()).map(|(field, property)| {
@@ -113,7 +155,15 @@ pub(crate) fn of<'a>(
             about: None,
         }
     });
-    Ok(Body { kind, content_type, arguments: arguments.collect(), open })
+    Ok(Body { kind, content_type, part_types: Vec::new(), arguments: arguments.collect(), open })
+}
+
+/// A schema that takes anything.
+fn says_no_type(document: &Document<'_>, schema: &Value) -> bool {
+    let schema = document.resolve(schema).unwrap_or(schema);
+    !["type", "properties", "items", "allOf", "oneOf", "anyOf", "enum", "format"]
+        .iter()
+        .any(|k| schema.get(k).is_some())
 }
 
 /// A body that is one argument.
@@ -137,17 +187,22 @@ fn whole<'a>(
 
 /// An object's fields, of all its parts.
 #[derive(Default)]
-struct Object<'a> {
-    properties: Vec<(&'a str, &'a Value)>,
-    required: Vec<&'a str>,
-    open: bool,
+pub(crate) struct Object<'a> {
+    pub properties: Vec<(&'a str, &'a Value)>,
+    pub required: Vec<&'a str>,
+    pub open: bool,
+    /// The fields of all alternatives are taken.
+    alternatives: bool,
+    /// There were alternatives.
+    mixed: bool,
 }
 
-/// Collects the fields of an object; `false` if it is something else, or has alternatives.
+/// Collects the fields of an object; `false` if it is something else, or has alternatives that are not taken.
 fn flatten<'a>(document: &Document<'a>, schema: &'a Value, out: &mut Object<'a>, left: &mut usize) -> bool {
     let (Ok(schema), Some(less)) = (document.resolve(schema), left.checked_sub(1)) else { return false };
     *left = less;
-    if !list(schema, "oneOf").is_empty() || !list(schema, "anyOf").is_empty() {
+    let branches = [list(schema, "oneOf"), list(schema, "anyOf")].concat();
+    if !branches.is_empty() && !out.alternatives {
         return false;
     }
     let parts = list(schema, "allOf");
@@ -156,7 +211,7 @@ fn flatten<'a>(document: &Document<'a>, schema: &'a Value, out: &mut Object<'a>,
         Some(Value::String(t)) => t == "object",
         Some(Value::Array(several)) => several.iter().any(|t| t == "object") && several.len() <= 2,
         Some(_) => false,
-        None => properties.is_some() || !parts.is_empty(),
+        None => properties.is_some() || !parts.is_empty() || !branches.is_empty(),
     };
     if !object {
         return false;
@@ -185,7 +240,85 @@ fn flatten<'a>(document: &Document<'a>, schema: &'a Value, out: &mut Object<'a>,
         Some(Value::Object(_)) => true,
         _ => false,
     };
-    true
+    let branches = [list(schema, "oneOf"), list(schema, "anyOf")];
+    branches.iter().all(|b| b.is_empty() || either(document, b, out, left))
+        && kinds(document, schema, out, left)
+}
+
+/// Takes the fields of all alternatives. Required is what each of them requires.
+fn either<'a>(
+    document: &Document<'a>,
+    branches: &'a [Value],
+    out: &mut Object<'a>,
+    left: &mut usize,
+) -> bool {
+    let mut all: Vec<Object<'a>> = Vec::new();
+    for branch in branches.iter().filter(|b| !says_nothing(document, b)) {
+        let mut one = Object { alternatives: out.alternatives, ..Object::default() };
+        if !flatten(document, branch, &mut one, left) {
+            return false;
+        }
+        all.push(one);
+    }
+    if all.len() == branches.len()
+        && let Some((first, others)) = all.split_first()
+    {
+        let by_all = first.required.iter().filter(|r| others.iter().all(|o| o.required.contains(r)));
+        out.required.extend(by_all.copied());
+    }
+    for (name, property) in all.iter().flat_map(|o| &o.properties) {
+        match out.properties.iter_mut().find(|(n, _)| n == name) {
+            // Where two alternatives differ, either is taken.
+            Some(known) if known.1 != *property => known.1 = &ANYTHING,
+            Some(_) => {}
+            None => out.properties.push((name, property)),
+        }
+    }
+    out.open |= all.iter().any(|o| o.open);
+    out.mixed = true;
+    out.properties.len() <= MAX_FIELDS
+}
+
+/// Takes the fields of the kinds that a discriminator's mapping names, where these build on the schema itself: an object
+/// with their fields is one of the schema's, too.
+fn kinds<'a>(document: &Document<'a>, schema: &'a Value, out: &mut Object<'a>, left: &mut usize) -> bool {
+    if !list(schema, "oneOf").is_empty() || !list(schema, "anyOf").is_empty() {
+        return true;
+    }
+    let kinds = mapping(document, schema);
+    if kinds.is_empty() {
+        return true;
+    }
+    out.mixed = true;
+    if kinds.len() > MAX_BRANCHES {
+        out.open = true;
+        return true;
+    }
+    kinds.into_iter().all(|(_, kind)| own_fields(document, kind, schema, out, left))
+        && out.properties.len() <= MAX_FIELDS
+}
+
+/// The fields that a kind has beside those of its base.
+fn own_fields<'a>(
+    document: &Document<'a>,
+    kind: &'a Value,
+    base: &Value,
+    out: &mut Object<'a>,
+    left: &mut usize,
+) -> bool {
+    let (Ok(kind), Some(less)) = (document.resolve(kind), left.checked_sub(1)) else { return false };
+    *left = less;
+    if std::ptr::eq(kind, base) {
+        return true;
+    }
+    for (name, property) in kind.get("properties").and_then(Value::as_object).into_iter().flatten() {
+        let target = document.resolve(property).unwrap_or(property);
+        let there = out.properties.iter().any(|(n, _)| n == name);
+        if !there && !is(target, "readOnly") && !is(property, "readOnly") {
+            out.properties.push((name, property));
+        }
+    }
+    list(kind, "allOf").iter().all(|part| own_fields(document, part, base, out, left))
 }
 
 /// A part that only adds `required` or a description.

@@ -86,8 +86,7 @@ impl<'r, 'a: 'r> Run<'r, 'a> {
         let mut chosen = Vec::new();
         for (described, name) in all.iter().zip(&names) {
             let http = described.http();
-            let named =
-                described.id().is_some_and(|id| self.options.selection.operations.iter().any(|o| o == id));
+            let named = self.options.selection.operations.iter().any(|o| described.is(o));
             if name.1 || manifest.selections.iter().any(|s| s.takes(described)) {
                 if !name.1 && taken_out.contains(&http) && !named {
                     left_out.push(http);
@@ -125,29 +124,7 @@ impl<'r, 'a: 'r> Run<'r, 'a> {
             .filter_map(|(mode, url)| url.as_ref().map(|_| mode))
             .collect();
         let mode = *modes.first().ok_or(Error::NoServer)?;
-        self.weed(&top, &mut entries, &mut counted, mode);
-        if entries.is_empty() && manifest.known.is_empty() {
-            return Err(Error::Nothing(match self.skipped.first() {
-                Some(first) => format!(
-                    "each of {} operations is left out; the first, {}: {}",
-                    self.skipped.len(),
-                    first.operation,
-                    first.detail
-                ),
-                None => "no operation fits what is chosen".into(),
-            }));
-        }
-        for c in &counted {
-            match c {
-                Counted::Read => reading += 1,
-                Counted::By(word) => *recovery.entry((*word).to_owned()).or_default() += 1,
-            }
-        }
-        // Operations that were renamed are found by what they were.
         let ids: BTreeSet<String> = all.iter().map(Described::http).collect();
-        let by_name: BTreeSet<&str> = entries.iter().map(|e| e.name.as_str()).collect();
-        let still = manifest.known.iter().filter(|k| by_name.contains(k.name.as_str()));
-        let renamed: BTreeSet<String> = still.filter_map(|k| k.http.clone()).collect();
         let head = format!(
             "# Written by `counterfoil import openapi`{}. What you change stays when it is imported again.\n",
             self.document
@@ -157,9 +134,43 @@ impl<'r, 'a: 'r> Run<'r, 'a> {
                 .map(|v| format!(" from version {}", prose::short(v, 40)))
                 .unwrap_or_default()
         );
-        let (text, changes) = manifest.write(&head, &top, &entries, &ids, &renamed, &left_out);
-        Integration::parse("the manifest", &text, Format::Toml, mode)
-            .map_err(|e| Error::Manifest(e.to_string()))?;
+        let loads = |text: &str| {
+            // Before anything is checked: of so many methods each check by itself would take minutes.
+            bounded(text.len(), all)?;
+            let loaded = Integration::parse("the manifest", text, Format::Toml, mode);
+            loaded.map(drop).map_err(|e| Error::Manifest(e.to_string()))
+        };
+        let write = |manifest: Manifest, entries: &[Entry]| {
+            let renamed = renamed(&manifest, entries);
+            manifest.write(&head, &top, entries, &ids, &renamed, &left_out)
+        };
+        let mut written = write(manifest.clone(), &entries);
+        if let Err(e) = loads(&written.0) {
+            if matches!(e, Error::TooLarge { .. }) {
+                return Err(e);
+            }
+            self.weed(&top, &mut entries, &mut counted, mode)?;
+            if entries.is_empty() && manifest.known.is_empty() {
+                return Err(Error::Nothing(match self.skipped.first() {
+                    Some(first) => format!(
+                        "each of {} operations is left out; the first, {}: {}",
+                        self.skipped.len(),
+                        first.operation,
+                        first.detail
+                    ),
+                    None => "no operation fits what is chosen".into(),
+                }));
+            }
+            written = write(manifest, &entries);
+            loads(&written.0)?;
+        }
+        let (text, changes) = written;
+        for c in &counted {
+            match c {
+                Counted::Read => reading += 1,
+                Counted::By(word) => *recovery.entry((*word).to_owned()).or_default() += 1,
+            }
+        }
         let report = Report {
             integration: self.name.to_owned(),
             methods: entries.len(),
@@ -287,18 +298,30 @@ impl<'r, 'a: 'r> Run<'r, 'a> {
     }
 
     /// Takes out what the manifest's own checks refuse.
-    fn weed(&mut self, top: &Fields, entries: &mut Vec<Entry>, counted: &mut Vec<Counted>, mode: Mode) {
-        let whole = |entries: &[Entry]| {
-            let Ok(blank) = Manifest::read(None) else { return Err("it can't be written".to_owned()) };
-            let (text, _) = blank.write("", top, entries, &BTreeSet::new(), &BTreeSet::new(), &[]);
-            Integration::parse("manifest", &text, Format::Toml, mode).map(|_| ()).map_err(|e| e.message)
+    fn weed(
+        &mut self,
+        top: &Fields,
+        entries: &mut Vec<Entry>,
+        counted: &mut Vec<Counted>,
+        mode: Mode,
+    ) -> Result<(), Error> {
+        let written = |entries: &[Entry]| {
+            let blank = Manifest::read(None).map_err(Error::Existing)?;
+            Ok::<String, Error>(blank.write("", top, entries, &BTreeSet::new(), &BTreeSet::new(), &[]).0)
         };
-        if entries.is_empty() || whole(entries).is_ok() {
-            return;
+        let loads = |text: &str| {
+            Integration::parse("manifest", text, Format::Toml, mode).map(|_| ()).map_err(|e| e.message)
+        };
+        if entries.is_empty() {
+            return Ok(());
+        }
+        // What fails may be an operator's: then none of these is taken out.
+        if loads(&written(entries)?).is_ok() {
+            return Ok(());
         }
         let mut kept = Vec::new();
         for (entry, count) in entries.drain(..).zip(counted.drain(..)) {
-            match whole(std::slice::from_ref(&entry)) {
+            match loads(&written(std::slice::from_ref(&entry))?) {
                 Ok(()) => kept.push((entry, count)),
                 Err(detail) => {
                     self.skipped.push(Skipped { operation: entry.http, reason: Reason::Refused, detail });
@@ -306,7 +329,35 @@ impl<'r, 'a: 'r> Run<'r, 'a> {
             }
         }
         (*entries, *counted) = kept.into_iter().unzip();
+        Ok(())
     }
+}
+
+/// Operations that were renamed, by what they were.
+fn renamed(manifest: &Manifest, entries: &[Entry]) -> BTreeSet<String> {
+    let names: BTreeSet<&str> = entries.iter().map(|e| e.name.as_str()).collect();
+    let still = manifest.known.iter().filter(|k| names.contains(k.name.as_str()));
+    still.filter_map(|k| k.http.clone()).collect()
+}
+
+/// How many tags are named to choose from.
+const TAGS_SHOWN: usize = 5;
+
+/// Whether a manifest of so many bytes can be loaded.
+fn bounded(size: usize, all: &[Described<'_>]) -> Result<(), Error> {
+    if size <= provider::MAX_MANIFEST {
+        return Ok(());
+    }
+    let mut tags: BTreeMap<&str, usize> = BTreeMap::new();
+    for tag in all.iter().flat_map(Described::tags) {
+        *tags.entry(tag).or_default() += 1;
+    }
+    let mut tags: Vec<(&str, usize)> = tags.into_iter().collect();
+    tags.sort_by_key(|(_, n)| std::cmp::Reverse(*n));
+    let named: Vec<String> =
+        tags.iter().take(TAGS_SHOWN).map(|(tag, n)| format!("{:?} ({n})", prose::short(tag, 60))).collect();
+    let such = if named.is_empty() { String::new() } else { format!("; tags are {}", named.join(", ")) };
+    Err(Error::TooLarge { size: size >> 20, most: provider::MAX_MANIFEST >> 20, such })
 }
 
 /// What a report counts of a method.
@@ -353,6 +404,15 @@ fn entry(name: String, described: Described<'_>, draft: Draft) -> Entry {
     fields.push(("body", json!(draft.body)));
     fields.extend(draft.content_type.as_ref().map(|c| ("content_type", json!(c))));
     let table = |all: Vec<(String, Value)>| Value::Object(all.into_iter().collect());
+    let texts = |all: Vec<(String, String)>| -> Value {
+        Value::Object(all.into_iter().map(|(n, t)| (n, json!(t))).collect())
+    };
+    for (field, all) in [("query", draft.query), ("headers", draft.headers), ("part_types", draft.part_types)]
+    {
+        if !all.is_empty() {
+            fields.push((field, texts(all)));
+        }
+    }
     if !draft.params.is_empty() {
         fields.push(("params", table(draft.params.into_iter().map(|(n, p)| (n, json!(p))).collect())));
     }

@@ -1,6 +1,6 @@
 //! Single keywords of schemas, as JSON Schema has them.
 
-use crate::document::text;
+use crate::document::{Document, list, text};
 use serde_json::{Map, Value, json};
 
 /// The types of a schema, as far as JSON Schema knows them; `null` included where the schema says so.
@@ -57,6 +57,9 @@ pub(crate) fn bounds(members: &Map<String, Value>, out: &mut Map<String, Value>)
     if members.get("uniqueItems") == Some(&Value::Bool(true)) {
         out.insert("uniqueItems".into(), Value::Bool(true));
     }
+    if let Some(coded) = members.get("contentEncoding").and_then(Value::as_str).filter(|c| c.len() <= 20) {
+        out.insert("contentEncoding".into(), Value::from(coded));
+    }
     if let Some(format) = members.get("format").and_then(Value::as_str).filter(|f| f.len() <= 40) {
         out.insert("format".into(), Value::from(format));
     }
@@ -86,6 +89,37 @@ pub(crate) fn told_apart(schema: &Value, branch: &Value, written: &mut Value) {
     if !known {
         properties.insert(name.to_owned(), said);
     }
+}
+
+/// What an alternative requires of the properties that stand beside it.
+pub(crate) fn requires(branch: &Value, beside: &Map<String, Value>, written: &mut Value) {
+    let (Some(Value::Object(there)), Value::Object(written)) = (beside.get("properties"), written) else {
+        return;
+    };
+    if written.contains_key("properties") || written.contains_key("required") {
+        return;
+    }
+    let names = list(branch, "required").iter().take(200);
+    let known: Vec<Value> =
+        names.filter(|n| n.as_str().is_some_and(|n| there.contains_key(n))).cloned().collect();
+    if !known.is_empty() {
+        written.insert("required".into(), Value::Array(known));
+    }
+}
+
+/// The schemas that a discriminator's mapping names, by the value that chooses each.
+pub(crate) fn mapping<'a>(document: &Document<'a>, schema: &'a Value) -> Vec<(&'a str, &'a Value)> {
+    let all = schema.pointer("/discriminator/mapping").and_then(Value::as_object);
+    let named = |target: &str| match target.contains(['/', '#']) {
+        true => document.at(target).ok(),
+        false => document.at(&format!("#/components/schemas/{target}")).ok(),
+    };
+    all.into_iter()
+        .flatten()
+        .take(200)
+        .filter_map(|(value, target)| Some((value.as_str(), named(target.as_str()?)?)))
+        .filter(|(_, target)| !std::ptr::eq(*target, schema))
+        .collect()
 }
 
 /// The last mends of an object: `required` names what is there, and null is among what may be null.

@@ -11,11 +11,13 @@
 
 mod body;
 mod document;
+mod files;
 mod import;
 mod keywords;
 mod manifest;
 mod names;
 mod operation;
+mod pages;
 mod parameters;
 mod prose;
 pub mod read;
@@ -58,6 +60,19 @@ pub enum Error {
     /// The manifest that is there can't be read.
     #[error("the manifest that is there can't be read, and is left as it is: {0}")]
     Existing(String),
+    /// The manifest would be larger than one may be.
+    #[error(
+        "its manifest would have {size} MiB, and {most} MiB is the most, so nothing is written; choose a part of it with \
+         --tag, --path or --choose{such}"
+    )]
+    TooLarge {
+        /// In MiB.
+        size: usize,
+        /// The most, in MiB.
+        most: usize,
+        /// Tags to choose from.
+        such: String,
+    },
     /// The manifest would not load.
     #[error("the manifest would not load, and is not written: {0}")]
     Manifest(String),

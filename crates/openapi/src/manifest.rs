@@ -39,6 +39,7 @@ pub(crate) struct Known {
 }
 
 /// A manifest that is there, or a new one.
+#[derive(Clone)]
 pub(crate) struct Manifest {
     document: DocumentMut,
     pub known: Vec<Known>,

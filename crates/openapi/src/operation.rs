@@ -3,6 +3,7 @@
 use crate::body;
 use crate::document::{Document, is, list, text};
 use crate::names::Arguments;
+use crate::pages;
 use crate::parameters::{self, Argument};
 use crate::prose;
 use crate::report::Reason;
@@ -40,6 +41,11 @@ impl<'a> Described<'a> {
     pub(crate) fn id(&self) -> Option<&'a str> {
         text(self.operation, "operationId").map(str::trim).filter(|id| !id.is_empty())
     }
+    /// Whether this is its id, or its verb and path.
+    pub(crate) fn is(&self, named: &str) -> bool {
+        self.id() == Some(named)
+            || named.split_once(' ').is_some_and(|(verb, path)| verb == self.verb && path == self.path)
+    }
     pub(crate) fn tags(&self) -> impl Iterator<Item = &'a str> {
         list(self.operation, "tags").iter().filter_map(Value::as_str)
     }
@@ -56,8 +62,12 @@ pub(crate) struct Draft {
     pub effect: Effect,
     pub body: &'static str,
     pub content_type: Option<String>,
+    /// What is sent with each request, whatever its arguments are.
+    pub query: Vec<(String, String)>,
+    pub headers: Vec<(String, String)>,
     pub params: Vec<(String, String)>,
     pub styles: Vec<(String, &'static str)>,
+    pub part_types: Vec<(String, String)>,
     pub carrier: Option<Carrier>,
     /// Repeating changes nothing.
     pub natural: bool,
@@ -85,9 +95,9 @@ pub(crate) fn draft(
     parameters.retain(|p| {
         !secrets.iter().any(|(place, name)| place == p.place && name.eq_ignore_ascii_case(p.name))
     });
-    let path_given = parameters::path(path, &parameters, &mut names, document)?;
+    let path_given = parameters::path(path, &parameters, &mut names, document, &mut notes)?;
     let mut arguments = path_given.arguments;
-    arguments.extend(parameters::others(document, &parameters, &mut names, &mut notes)?);
+    arguments.extend(parameters::others(document, &parameters, &path_given.said, &mut names, &mut notes));
     let mut body = body::of(document, described, &mut names, &mut notes)?;
     arguments.append(&mut body.arguments);
     if arguments.len() > MAX_ARGUMENTS {
@@ -96,7 +106,7 @@ pub(crate) fn draft(
             format!("it has {} arguments; {MAX_ARGUMENTS} is the most", arguments.len()),
         ));
     }
-    let about = about(described);
+    let mut about = about(described);
     let effect = safety::effect(verb, path, described.id(), text(described.operation, "summary"));
     let carrier = match effect {
         Effect::Mutating => safety::carrier(&arguments, document, body.kind, &mut notes),
@@ -107,6 +117,13 @@ pub(crate) fn draft(
         Effect::Mutating => carrier.as_ref().is_none_or(|c| c.argument != a.name),
         Effect::Read => a.required || !safety::names_a_key(&a.original),
     });
+    if effect == Effect::Read
+        && let Some(pages) = pages::hint(document, described.operation, &arguments)
+    {
+        let stop = if about.0.ends_with(['.', '!', '?', '…']) { "" } else { "." };
+        about.0.push_str(&format!("{stop} {pages}"));
+        about.1 = about.1.map(|details| format!("{details}\n\n{pages}"));
+    }
     let parts: Vec<(String, &Value)> = arguments.iter().map(|a| (a.name.clone(), a.schema)).collect();
     let (written, lax) = schemas.write(&parts);
     notes.extend(lax);
@@ -121,6 +138,9 @@ pub(crate) fn draft(
         effect,
         body: body.kind,
         content_type: body.content_type,
+        query: path_given.query,
+        headers: path_given.headers,
+        part_types: body.part_types,
         params: arguments.iter().filter_map(|a| a.param.clone().map(|p| (a.name.clone(), p))).collect(),
         styles: arguments.iter().filter_map(|a| a.style.map(|s| (a.name.clone(), s))).collect(),
         carrier,

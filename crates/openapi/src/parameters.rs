@@ -34,7 +34,7 @@ pub(crate) struct Argument<'a> {
     pub name: String,
     /// The name that the provider sees.
     pub original: String,
-    /// `path`, `query`, `header` or `body`.
+    /// `path`, `query`, `header`, `cookie` or `body`.
     pub place: &'static str,
     /// Its text in `params`, if it needs one.
     pub param: Option<String>,
@@ -49,6 +49,18 @@ pub(crate) struct Argument<'a> {
 pub(crate) struct Path<'a> {
     pub template: String,
     pub arguments: Vec<Argument<'a>>,
+    /// What stands in the query of each request: names and values.
+    pub query: Vec<(String, String)>,
+    /// What stands in the headers of each request.
+    pub headers: Vec<(String, String)>,
+    /// Places and names of parameters that the path says already.
+    pub said: Vec<(&'static str, String)>,
+}
+
+/// A cookie's name (RFC 6265).
+fn is_cookie(name: &str) -> bool {
+    let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+    !name.is_empty() && name.bytes().all(token)
 }
 
 /// What a value can be, as far as its style matters.
@@ -116,14 +128,19 @@ pub(crate) fn of<'a>(
             schema: schema.unwrap_or(&ANYTHING),
             about: text(value, "description").map(|d| prose::short(d, MAX_ABOUT)).filter(|d| !d.is_empty()),
         };
-        if place == "cookie" {
+        let unfit = match place {
+            "cookie" => !is_cookie(name),
+            "header" => !provider::is_header(name),
+            _ => false,
+        };
+        if unfit {
             if parameter.required {
                 return Err((
                     Reason::Parameter,
-                    format!("the cookie `{name:.60}` is required, and cookies are not sent"),
+                    format!("{name:.60?} is required, and no name of a {place}"),
                 ));
             }
-            notes.push(format!("the cookie `{name:.60}` is not sent"));
+            notes.push(format!("{name:.60?} is no name of a {place}, and is not sent"));
             continue;
         }
         match all.iter().position(|p| p.name == name && p.place == place) {
@@ -140,17 +157,20 @@ pub(crate) fn path<'a>(
     parameters: &[Parameter<'a>],
     names: &mut Arguments,
     document: &Document<'a>,
+    notes: &mut Vec<String>,
 ) -> Result<Path<'a>, Skip> {
     let unfit = |what: &str| Err((Reason::Path, format!("its path {what}")));
     if !path.starts_with('/') {
         return unfit("does not begin with a slash");
     }
+    let (path, more) =
+        path.split_once(['?', '#']).map_or((path, ""), |(bare, _)| (bare, &path[bare.len()..]));
     let mut template = String::new();
     let mut arguments: Vec<Argument<'a>> = Vec::new();
     let mut rest = path;
     while let Some((before, after)) = rest.split_once('{') {
         let Some((name, after)) = after.split_once('}') else { return unfit("has a { without its }") };
-        template.push_str(&literal(before)?);
+        template.push_str(&literal(before));
         let parameter = parameters.iter().find(|p| p.place == "path" && p.name == name);
         let known = arguments.iter().find(|a| a.original == name).map(|a| a.name.clone());
         let first = known.is_none();
@@ -158,7 +178,7 @@ pub(crate) fn path<'a>(
         let style = parameter.map_or(Ok(None), |p| in_path(p, document))?;
         match parameter.map(|p| p.style) {
             Some("label") => template.push('.'),
-            Some("matrix") => template.push_str(&format!(";{}=", literal(name)?)),
+            Some("matrix") => template.push_str(&format!(";{}=", literal(name))),
             _ => {}
         }
         template.push_str(&format!("{{{argument}}}"));
@@ -176,11 +196,103 @@ pub(crate) fn path<'a>(
         }
         rest = after;
     }
-    template.push_str(&literal(rest)?);
+    template.push_str(&literal(rest));
     if template.split('/').any(|s| s == "." || s == "..") {
         return unfit("has a `.` or `..` segment");
     }
-    Ok(Path { template, arguments })
+    let mut path = Path { template, arguments, query: Vec::new(), headers: Vec::new(), said: Vec::new() };
+    after_path(more, parameters, names, document, &mut path)?;
+    for p in parameters.iter().filter(|p| p.place == "path") {
+        let said = path.said.iter().any(|(place, name)| *place == "path" && name == p.name);
+        if !said && !path.arguments.iter().any(|a| a.place == "path" && a.original == p.name) {
+            notes
+                .push(format!("the path parameter `{:.60}` is nowhere in the path, and is left out", p.name));
+        }
+    }
+    Ok(path)
+}
+
+/// What some publishers put behind a path: `?action=list` is sent with each request, `?id={id}` is an argument. After a
+/// `#` stands what tells two operations of one path apart, and a URL's fragment is not sent; but where it repeats a
+/// parameter with its only value, that value is sent.
+fn after_path<'a>(
+    more: &str,
+    parameters: &[Parameter<'a>],
+    names: &mut Arguments,
+    document: &Document<'a>,
+    out: &mut Path<'a>,
+) -> Result<(), Skip> {
+    let (query, fragment) = more.split_once('#').unwrap_or((more, ""));
+    for pair in query.trim_start_matches('?').split('&').filter(|p| !p.is_empty()) {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let (name, value) = (decoded(name), decoded(value));
+        let twice = out.said.iter().any(|(place, n)| *place == "query" && *n == name);
+        if name.is_empty() || name.contains(['{', '}']) || twice {
+            return Err((
+                Reason::Path,
+                "its path's query has no name, a hole as a name, or a name twice".into(),
+            ));
+        }
+        match value.strip_prefix('{').and_then(|v| v.strip_suffix('}')) {
+            Some(hole) if !hole.contains(['{', '}']) => {
+                let parameter =
+                    parameters.iter().find(|p| p.name == hole && matches!(p.place, "path" | "query"));
+                let argument = names.give(hole, "query");
+                let place = parameter.map_or("path", |p| if p.place == "query" { "query" } else { "path" });
+                out.said.push((place, hole.to_owned()));
+                out.arguments.push(Argument {
+                    param: Some(if argument == name { "query".into() } else { format!("query:{name}") }),
+                    name: argument,
+                    original: name.clone(),
+                    place: "query",
+                    style: parameter.and_then(|p| in_query(p, document)),
+                    required: true,
+                    schema: parameter.map_or(&ANYTHING, |p| p.schema),
+                    about: parameter.and_then(|p| p.about.clone()),
+                });
+            }
+            _ if value.contains(['{', '}']) => {
+                return Err((Reason::Path, "its path's query has text beside an argument".into()));
+            }
+            _ => out.query.push((name.clone(), value)),
+        }
+        out.said.push(("query", name));
+    }
+    for pair in fragment.split('&').filter(|p| !p.is_empty()) {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let (name, value) = (decoded(name), decoded(value));
+        let Some(p) = parameters.iter().find(|p| p.name == name && p.required) else { continue };
+        let choices = list(document.resolve(p.schema).unwrap_or(p.schema), "enum");
+        let texts = || choices.iter().map(|c| c.as_str().map_or_else(|| c.to_string(), str::to_owned));
+        let only = match (choices.len(), value.is_empty()) {
+            (1, _) => texts().next(),
+            (0, false) => Some(value),
+            (_, false) => texts().find(|c| *c == value),
+            (_, true) => None,
+        };
+        let Some(only) = only.filter(|o| !o.contains("${")) else { continue };
+        match p.place {
+            "query" if !out.said.iter().any(|(_, n)| *n == name) => {
+                out.query.push((name.clone(), only));
+                out.said.push(("query", name));
+            }
+            "header" if provider::is_header(p.name) && !provider::sets_header(p.name) && is_plain(&only) => {
+                out.headers.push((p.name.to_owned(), only));
+                out.said.push(("header", name));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Whether a header carries a text as it is.
+fn is_plain(text: &str) -> bool {
+    text.bytes().all(|b| (b' '..0x7f).contains(&b)) && text.trim() == text && !text.is_empty()
+}
+
+fn decoded(text: &str) -> String {
+    percent_encoding::percent_decode_str(text).decode_utf8_lossy().into_owned()
 }
 
 /// How a path parameter's value is written.
@@ -204,10 +316,7 @@ fn in_path(p: &Parameter<'_>, document: &Document<'_>) -> Result<Option<&'static
 }
 
 /// Text of a path as a URL carries it.
-fn literal(text: &str) -> Result<String, Skip> {
-    if text.contains(['?', '#']) {
-        return Err((Reason::Path, "its path has a `?` or `#`, which ends a path".into()));
-    }
+fn literal(text: &str) -> String {
     let mut out = String::new();
     for c in text.chars() {
         if c.is_ascii_alphanumeric() || "/-._~!$&'()*+,;=:@%".contains(c) {
@@ -219,18 +328,22 @@ fn literal(text: &str) -> Result<String, Skip> {
             }
         }
     }
-    Ok(out)
+    out
 }
 
-/// The arguments in query and headers.
+/// The arguments in query, headers and cookies, but for those that the path says already.
 pub(crate) fn others<'a>(
     document: &Document<'a>,
     parameters: &[Parameter<'a>],
+    said: &[(&'static str, String)],
     names: &mut Arguments,
     notes: &mut Vec<String>,
-) -> Result<Vec<Argument<'a>>, Skip> {
+) -> Vec<Argument<'a>> {
     let mut all = Vec::new();
     for p in parameters {
+        if said.iter().any(|(place, name)| *place == p.place && name == p.name) {
+            continue;
+        }
         let (place, param, style) = match p.place {
             "query" => ("query", String::new(), in_query(p, document)),
             "header" => {
@@ -245,12 +358,13 @@ pub(crate) fn others<'a>(
                 }
                 ("header", format!("header:{}", p.name), in_header(p, document))
             }
+            "cookie" => ("cookie", String::new(), in_cookie(p, document)),
             _ => continue,
         };
         let name = names.give(p.name, place);
         let param = match place {
-            "query" if name == p.name => "query".to_owned(),
-            "query" => format!("query:{}", p.name),
+            "query" | "cookie" if name == p.name => place.to_owned(),
+            "query" | "cookie" => format!("{place}:{}", p.name),
             _ => param,
         };
         all.push(Argument {
@@ -264,7 +378,7 @@ pub(crate) fn others<'a>(
             about: p.about.clone(),
         });
     }
-    Ok(all)
+    all
 }
 
 fn in_query(p: &Parameter<'_>, document: &Document<'_>) -> Option<&'static str> {
@@ -290,6 +404,13 @@ fn in_header(p: &Parameter<'_>, document: &Document<'_>) -> Option<&'static str>
         (Kind::Object, true) => Some("pairs"),
         _ => Some("comma"),
     }
+}
+
+fn in_cookie(p: &Parameter<'_>, document: &Document<'_>) -> Option<&'static str> {
+    if p.json {
+        return Some("json");
+    }
+    (kind(document, p.schema) != Kind::Plain).then_some("comma")
 }
 
 /// How a field of a form is written, by its encoding.

@@ -128,9 +128,11 @@ fn last_name(id: &str) -> Option<String> {
 }
 
 /// Whether repeating it changes nothing, by what HTTP says of its verb: a DELETE, or a PUT of one object. A path that
-/// ends in a word may name an action.
+/// ends in a word may name an action, and so may what some publishers put behind it.
 pub(crate) fn repeats_harmlessly(verb: &str, path: &str) -> bool {
-    matches!(verb, "PUT" | "DELETE") && path.trim_end_matches('/').ends_with('}')
+    matches!(verb, "PUT" | "DELETE")
+        && !path.contains(['?', '#'])
+        && path.trim_end_matches('/').ends_with('}')
 }
 
 /// Whether a name by itself says that it carries an idempotency key.
@@ -148,7 +150,10 @@ pub(crate) fn carrier(
     notes: &mut Vec<String>,
 ) -> Option<Carrier> {
     let mut found: Option<(u8, Carrier)> = None;
-    for a in arguments.iter().filter(|a| a.place != "path" && a.param.as_deref() != Some("document")) {
+    for a in arguments
+        .iter()
+        .filter(|a| !matches!(a.place, "path" | "cookie") && a.param.as_deref() != Some("document"))
+    {
         let named = names_a_key(&a.original);
         let said = named || (identifies_a_request(&a.original) && says_so(a, document));
         if !said {
@@ -230,6 +235,9 @@ mod tests {
         assert!(!read("POST", "/customers/search", None, None));
         assert!(!read("DELETE", "/a/{id}", Some("getRid"), None));
         assert!(repeats_harmlessly("DELETE", "/a/{id}") && repeats_harmlessly("PUT", "/a/{id}/"));
+        assert!(
+            !repeats_harmlessly("PUT", "/a/{id}?do={what}") && !repeats_harmlessly("DELETE", "/{id}#x={y}")
+        );
         assert!(!repeats_harmlessly("PUT", "/a/{id}/merge") && !repeats_harmlessly("POST", "/a/{id}"));
     }
 }

@@ -4,11 +4,12 @@
 //! note says so. `oneOf` becomes `anyOf`, because published alternatives often overlap.
 
 use crate::document::{Document, Lost, is, list, text};
-use crate::keywords::{bounds, settle, told_apart, types};
+use crate::keywords::{bounds, mapping, requires, settle, told_apart, types};
 use crate::prose;
 use serde_json::{Map, Value, json};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, HashMap};
+use std::rc::Rc;
 
 /// The most bytes of one argument list's schema, as it is written.
 pub(crate) const MAX_SCHEMA: usize = 24 << 10;
@@ -21,7 +22,7 @@ const MAX_TEXT: usize = 240;
 /// The most choices of an `enum`.
 const MAX_CHOICES: usize = 120;
 /// The most alternatives of an `anyOf`.
-const MAX_BRANCHES: usize = 16;
+pub(crate) const MAX_BRANCHES: usize = 16;
 
 /// Keywords of JSON Schema that say what this writer doesn't.
 const LEFT_OUT: [&str; 12] = [
@@ -42,10 +43,28 @@ const LEFT_OUT: [&str; 12] = [
 /// A schema is larger than its bounds.
 struct TooLarge;
 
-/// Writes schemas of one description. What is known of patterns is kept between them.
+/// The most bytes of written schemas that are kept, and the most of these.
+const MAX_KEPT: usize = 16 << 20;
+const MAX_PARTS: usize = 50_000;
+
+/// To which depth, without descriptions, with kinds.
+type How = (usize, bool, bool);
+
+/// A schema as it was written, or that it was too large.
+struct Part {
+    written: Option<Value>,
+    size: usize,
+    nodes: usize,
+    met: bool,
+    notes: BTreeSet<String>,
+}
+
+/// Writes schemas of one description. What is known of patterns, and what was written, is kept between them.
 pub(crate) struct Schemas<'a> {
     pub document: &'a Document<'a>,
     patterns: RefCell<HashMap<String, bool>>,
+    parts: RefCell<HashMap<(*const Value, How), Rc<Part>>>,
+    kept: Cell<usize>,
 }
 
 /// One schema while it is written.
@@ -54,40 +73,90 @@ struct Writer<'w, 'a> {
     nodes: usize,
     /// Without descriptions.
     bare: bool,
+    /// With the kinds that discriminators name.
+    kinds: bool,
+    /// There were such kinds.
+    met: bool,
     /// The references that lead here.
     within: Vec<&'a str>,
+    /// The schemas whose kinds are being written.
+    based: Vec<&'a Value>,
     notes: BTreeSet<String>,
 }
 
 impl<'a> Schemas<'a> {
     pub(crate) fn new(document: &'a Document<'a>) -> Schemas<'a> {
-        Schemas { document, patterns: RefCell::new(HashMap::new()) }
+        Schemas { document, patterns: RefCell::default(), parts: RefCell::default(), kept: Cell::new(0) }
     }
 
     /// The schema of the arguments with these names, and what is checked less strictly than described.
     pub(crate) fn write(&self, parts: &[(String, &'a Value)]) -> (Vec<(String, Value)>, BTreeSet<String>) {
-        for (i, depth) in DEPTHS.iter().map(|d| (d, false)).chain([(&1, true), (&0, true)]).enumerate() {
-            let mut writer =
-                Writer { all: self, nodes: 0, bare: depth.1, within: Vec::new(), notes: BTreeSet::new() };
-            let mut out = Vec::new();
-            let mut size = 0;
+        let tries = [(&DEPTHS[0], false, true)].into_iter();
+        let tries = tries.chain(DEPTHS.iter().map(|d| (d, false, false)));
+        let mut met = true;
+        for (i, depth) in tries.chain([(&1, true, false), (&0, true, false)]).enumerate() {
+            if i == 1 && !met {
+                // Without kinds it would be what was too large already.
+                continue;
+            }
+            let (mut out, mut notes, mut nodes, mut size) = (Vec::new(), BTreeSet::new(), 0, 0);
+            met = false;
             for (name, schema) in parts {
-                let Ok(written) = writer.schema(schema, *depth.0) else { break };
-                size += name.len() + written.to_string().len();
-                if size > MAX_SCHEMA {
+                let part = self.part(schema, (*depth.0, depth.1, depth.2));
+                met |= part.met;
+                let Some(written) = &part.written else { break };
+                size += name.len() + part.size;
+                nodes += part.nodes;
+                if size > MAX_SCHEMA || nodes > MAX_NODES {
                     break;
                 }
-                out.push((name.clone(), written));
+                notes.extend(part.notes.iter().cloned());
+                out.push((name.clone(), written.clone()));
             }
             if out.len() == parts.len() {
-                if i > 0 {
-                    writer.notes.insert("deep parts of its schema are left out".into());
+                if i > 1 {
+                    notes.insert("deep parts of its schema are left out".into());
                 }
-                return (out, writer.notes);
+                return (out, notes);
             }
         }
         let notes = ["its schema is too large and is left out".to_owned()].into();
         (parts.iter().map(|(name, _)| (name.clone(), json!({}))).collect(), notes)
+    }
+
+    /// One part, written at a depth, without descriptions or with them, with kinds or without. The same few schemas are in
+    /// most operations of a large description, so what was written is kept for a while.
+    fn part(&self, schema: &'a Value, how: How) -> Rc<Part> {
+        let key = (std::ptr::from_ref(schema), how);
+        if let Some(known) = self.parts.borrow().get(&key) {
+            return known.clone();
+        }
+        let mut writer = Writer {
+            all: self,
+            nodes: 0,
+            bare: how.1,
+            kinds: how.2,
+            met: false,
+            within: Vec::new(),
+            based: Vec::new(),
+            notes: BTreeSet::new(),
+        };
+        let written = writer.schema(schema, how.0).ok();
+        let size = written.as_ref().map_or(0, |w| w.to_string().len());
+        // What is too large by itself is in no list of arguments.
+        let written = written.filter(|_| size <= MAX_SCHEMA);
+        let part = Part { written, size, nodes: writer.nodes, met: writer.met, notes: writer.notes };
+        let part = Rc::new(part);
+        let mut parts = self.parts.borrow_mut();
+        let kept = self.kept.get() + if part.written.is_some() { size } else { 0 };
+        if kept > MAX_KEPT || parts.len() >= MAX_PARTS {
+            parts.clear();
+            self.kept.set(0);
+        } else {
+            self.kept.set(kept);
+        }
+        parts.insert(key, part.clone());
+        part
     }
 
     /// Whether a pattern can be checked, by the rules of whoever checks arguments.
@@ -207,6 +276,7 @@ impl<'a> Writer<'_, 'a> {
                 self.branches(schema, branches, depth, &mut out, &mut alternatives)?;
             }
         }
+        self.kinds(schema, depth, &mut out, &mut alternatives)?;
         match alternatives.len() {
             0 => {}
             1 => {
@@ -341,6 +411,7 @@ impl<'a> Writer<'_, 'a> {
         for branch in branches.iter().take(MAX_BRANCHES) {
             let mut one = self.schema(branch, depth.saturating_sub(1))?;
             told_apart(schema, branch, &mut one);
+            requires(branch, out, &mut one);
             if !written.contains(&one) {
                 written.push(one);
             }
@@ -356,6 +427,52 @@ impl<'a> Writer<'_, 'a> {
             }
             _ => alternatives.push(Value::Array(written)),
         }
+        Ok(())
+    }
+
+    /// The kinds that a discriminator's mapping names, where there is no `oneOf` of them: each builds on the schema itself.
+    fn kinds(
+        &mut self,
+        schema: &'a Value,
+        depth: usize,
+        out: &mut Map<String, Value>,
+        alternatives: &mut Vec<Value>,
+    ) -> Result<(), TooLarge> {
+        let Some(name) = schema.pointer("/discriminator/propertyName").and_then(Value::as_str) else {
+            return Ok(());
+        };
+        if schema.get("oneOf").is_some() || schema.get("anyOf").is_some() {
+            return Ok(());
+        }
+        let kinds = mapping(self.all.document, schema);
+        if kinds.is_empty() || self.based.iter().any(|b| std::ptr::eq(*b, schema)) {
+            return Ok(());
+        }
+        self.met = true;
+        // What the schema itself closes, its kinds open.
+        out.remove("additionalProperties");
+        if !self.kinds || kinds.len() > MAX_BRANCHES || depth == 0 {
+            self.notes.insert("less is checked than described: kinds of an object are left out".into());
+            return Ok(());
+        }
+        self.based.push(schema);
+        let mut written = Vec::new();
+        for (value, kind) in kinds {
+            let mut one = self.schema(kind, depth - 1);
+            if let Ok(Value::Object(one)) = &mut one {
+                let properties = one.entry("properties").or_insert_with(|| json!({}));
+                if let Some(properties) = properties.as_object_mut() {
+                    properties.insert(name.to_owned(), json!({ "type": "string", "enum": [value] }));
+                }
+            }
+            written.push(one);
+        }
+        self.based.pop();
+        // An object of the schema itself, or of a kind that is not mapped, is none of these.
+        let written: Result<Vec<Value>, TooLarge> = written.into_iter().collect();
+        let mut written = written?;
+        written.push(json!({}));
+        alternatives.push(Value::Array(written));
         Ok(())
     }
 

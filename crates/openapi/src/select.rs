@@ -9,7 +9,7 @@ pub struct Selection {
     pub tags: Vec<String>,
     /// Paths; `*` stands for any part of a segment, `**` for any part of a path.
     pub paths: Vec<String>,
-    /// Operations' ids.
+    /// Operations' ids, or their verbs and paths: `GET /orders`.
     pub operations: Vec<String>,
 }
 
@@ -18,15 +18,16 @@ impl Selection {
     pub(crate) fn takes(&self, described: &Described<'_>) -> bool {
         let by_tag = self.tags.is_empty() || described.tags().any(|t| self.tags.iter().any(|w| w == t));
         let by_path = self.paths.is_empty() || self.paths.iter().any(|p| fits(p, described.path));
-        let by_id = self.operations.is_empty()
-            || described.id().is_some_and(|id| self.operations.iter().any(|w| w == id));
+        let by_id = self.operations.is_empty() || self.operations.iter().any(|w| described.is(w));
         by_tag && by_path && by_id
     }
 
     /// What is asked for and is nowhere, with what may have been meant.
     pub(crate) fn unknown(&self, all: &[Described<'_>]) -> Option<String> {
         let tags: Vec<&str> = all.iter().flat_map(Described::tags).collect();
-        let ids: Vec<&str> = all.iter().filter_map(Described::id).collect();
+        let https: Vec<String> = all.iter().map(Described::http).collect();
+        let ids: Vec<&str> =
+            all.iter().filter_map(Described::id).chain(https.iter().map(String::as_str)).collect();
         for (what, wanted, known) in [("tag", &self.tags, &tags), ("operation", &self.operations, &ids)] {
             if let Some(missing) = wanted.iter().find(|w| !known.contains(&w.as_str())) {
                 let near = provider::nearest(missing, known.iter().copied());
