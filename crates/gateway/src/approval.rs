@@ -105,6 +105,17 @@ impl Decimal {
         }
     }
 
+    /// Its value, if that is a whole number that fits.
+    #[must_use]
+    pub fn whole(&self) -> Option<u64> {
+        let zeros = usize::try_from(self.point).ok()?.checked_sub(self.digits.len())?;
+        if self.negative || zeros > 20 {
+            return None;
+        }
+        let digits = self.digits.iter().map(|d| d - b'0').chain(std::iter::repeat_n(0, zeros));
+        digits.into_iter().try_fold(0_u64, |n, d| n.checked_mul(10)?.checked_add(d.into()))
+    }
+
     fn size(&self, other: &Decimal) -> Ordering {
         match (self.digits.is_empty(), other.digits.is_empty()) {
             (true, true) => Ordering::Equal,
@@ -167,6 +178,19 @@ mod tests {
         for none in ["", "-", "ten", "1.", ".5", "0x10", "1e", "1e99999999999", "\"5\"", "null", "inf", "1_0"]
         {
             assert!(Decimal::parse(none).is_none(), "{none}");
+        }
+    }
+
+    #[test]
+    fn whole_numbers_are_told_by_their_value() {
+        for (text, whole) in
+            [("0", 0), ("-0.0", 0), ("7", 7), ("1.50e1", 15), ("1200.00", 1200), ("0.5e1", 5)]
+        {
+            assert_eq!(number(text).whole(), Some(whole), "{text}");
+        }
+        assert_eq!(number("18446744073709551615").whole(), Some(u64::MAX));
+        for none in ["18446744073709551616", "-1", "0.1", "1e-3", "1e20", "1e300", "12.5"] {
+            assert_eq!(number(none).whole(), None, "{none}");
         }
     }
 

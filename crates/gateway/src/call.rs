@@ -7,7 +7,9 @@ use crate::asks::{Of, Reading};
 use crate::catalog::Entry;
 use crate::connect;
 use crate::ledgered::ledgered;
+use crate::limits::{self, Unfit, Whose};
 use crate::preview;
+use crate::principal::principal_of;
 use crate::service::Shared;
 use crate::tool::{BadArguments, Body, Tool, ToolSettings};
 use crate::usage::Deprecated;
@@ -73,8 +75,8 @@ async fn answer_call(
             return (Label::Other("(malformed)"), "refused");
         }
     };
-    let catalog = shared.catalog();
-    let entry = catalog.by_name(&parts.name).cloned();
+    let served = shared.served(&exchange.caller.extensions);
+    let entry = served.catalog.by_name(&parts.name).cloned();
     let label = entry.clone().map_or(Label::Other("(unknown)"), Label::Served);
     // Only the modern era over HTTP mirrors arguments into headers.
     let mirrors = exchange.caller.transport == Transport::Http && !exchange.caller.revision.is_legacy();
@@ -129,8 +131,13 @@ async fn read(
     notifier: Notifier,
 ) -> Outcome {
     let given = arguments.cloned().unwrap_or_else(RawObject::empty);
-    let result = match entry.schema.check(&given) {
-        Ok(()) => {
+    let principal = principal_of(&exchange.caller.extensions);
+    let held = match entry.schema.check(&given) {
+        Ok(()) => limits::hold_for_read(shared, entry, &principal, &given).await,
+        Err(e) => Err(limits::Unfit::Arguments(e)),
+    };
+    let result = match held {
+        Ok(held) => {
             let of = Of { asker: Asker::ToolsCall, name: &entry.spec.canonical, arguments };
             let timeout = entry.settings.policy.timeout;
             let (reading, context) = match Reading::begin(shared, exchange, of, timeout, notifier).await {
@@ -144,12 +151,14 @@ async fn read(
                 }
             }
             let read = tool.read(context, given).await;
+            held.end().await;
             if let Some(asked) = reading.end(read.is_ok()).await {
                 return asked;
             }
             read
         }
-        Err(e) => Err(e),
+        Err(limits::Unfit::Arguments(e)) => Err(e),
+        Err(limits::Unfit::Refused(e)) => return error_outcome(shared, exchange, &e, Some(entry)),
     };
     match result {
         Ok(r) => {
@@ -193,15 +202,24 @@ pub(crate) struct Asked<'a> {
     pub settings: ToolSettings,
 }
 
+/// The fingerprint of a call of the tool of this id, which may not be served any more.
+pub(crate) fn fingerprint(
+    entry: Option<&Entry>,
+    id: &str,
+    arguments: Option<&RawObject>,
+) -> Result<Fingerprint, ledger::CanonicalError> {
+    let leave_out = entry.is_none_or(|e| e.key_is_ours).then_some(KEY_ARGUMENT);
+    let raw = arguments.map(RawObject::raw);
+    let canonical = canonicalise_arguments(raw.as_ref().map(Raw::as_str), leave_out)?;
+    Ok(Fingerprint::of(id, &canonical))
+}
+
 impl Asked<'_> {
     /// The call as the ledger sees it.
     pub fn call(&self, mode: &Arc<str>) -> Result<Call, ledger::CanonicalError> {
         let tool = self.id.clone();
-        let leave_out = self.entry.is_none_or(|e| e.key_is_ours).then_some(KEY_ARGUMENT);
-        let raw = self.arguments.map(|a| a.raw());
-        let canonical = canonicalise_arguments(raw.as_ref().map(Raw::as_str), leave_out)?;
         Ok(Call {
-            fingerprint: Fingerprint::of(&tool, &canonical),
+            fingerprint: fingerprint(self.entry, &tool, self.arguments)?,
             scope: Scope { principal: self.principal.clone(), tool, mode: mode.clone() },
             key: self.key.clone(),
             unkeyed: self.settings.unkeyed,
@@ -215,18 +233,20 @@ impl Asked<'_> {
     }
 }
 
-/// What a new operation of this tool needs.
+/// What a new operation of this tool needs. Nothing is claimed of what is limited.
 pub(crate) fn creation(
     entry: &Entry,
     tool: &dyn Tool,
     arguments: Option<&RawObject>,
     settings: &ToolSettings,
-) -> Result<Creation, BadArguments> {
+    whose: Whose<'_>,
+) -> Result<Creation, Unfit> {
     let empty = RawObject::empty();
     let given = arguments.unwrap_or(&empty);
     let stripped = if entry.key_is_ours { without(given, KEY_ARGUMENT) } else { given.clone() };
     entry.schema.check(&stripped)?;
     let intent = tool.plan(&stripped)?;
+    let allowances = settings.limits.of_call(whose, &stripped)?;
     let mut asks = Vec::new();
     if settings.approval.is_needed(&stripped) {
         let asked = preview::ask(&entry.spec.canonical, intent.as_ref(), &stripped, &settings.approval);
@@ -234,7 +254,8 @@ pub(crate) fn creation(
         asks.push(asked.map_err(unfit)?);
     }
     let arguments = intent.is_none().then(|| stripped.raw().as_str().as_bytes().to_vec());
-    Ok(Creation { policy: settings.policy.clone(), intent, arguments, asks })
+    let gate = settings.limits.gate();
+    Ok(Creation { policy: settings.policy.clone(), intent, arguments, asks, allowances, gate })
 }
 
 /// The canonical id of a tool that is not served any more, from the caller's own recent operations: what was

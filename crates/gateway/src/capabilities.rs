@@ -24,7 +24,7 @@ pub(crate) struct Served {
 }
 
 impl Served {
-    pub fn new(catalog: Catalog, s: &GatewaySettings, info: &Raw) -> Served {
+    pub fn new(catalog: Arc<Catalog>, s: &GatewaySettings, info: &Raw) -> Served {
         let mints = match s.legacy_sessions {
             LegacySessions::Always => true,
             LegacySessions::Auto => catalog.asks_clients() || catalog.has_subscriptions(),
@@ -35,7 +35,7 @@ impl Served {
             discover: discover(&catalog, s, info),
             over_http: opened(&catalog, s, info, subscribe && mints),
             over_lines: opened(&catalog, s, info, subscribe),
-            catalog: Arc::new(catalog),
+            catalog,
             mints,
         }
     }

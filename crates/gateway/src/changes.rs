@@ -8,8 +8,10 @@ use tokio::sync::broadcast;
 /// What changed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Change {
-    /// The list of tools.
+    /// The list of tools, whoever sees which.
     Tools,
+    /// The list of tools in the view of this name; of the empty name: where there is no view.
+    ToolsIn(Arc<str>),
     /// The list of prompts.
     Prompts,
     /// The list of resources or templates.
@@ -28,6 +30,7 @@ impl Change {
     fn body(&self) -> String {
         match self {
             Change::Tools => "tools".into(),
+            Change::ToolsIn(view) => format!("tools {view}"),
             Change::Prompts => "prompts".into(),
             Change::Resources => "resources".into(),
             Change::Resource(uri) => format!("resource {uri}"),
@@ -39,6 +42,7 @@ impl Change {
     pub(crate) fn read(body: &str) -> Change {
         match (body, body.split_once(' ')) {
             ("tools", _) => Change::Tools,
+            (_, Some(("tools", view))) => Change::ToolsIn(view.into()),
             ("prompts", _) => Change::Prompts,
             ("resources", _) => Change::Resources,
             (_, Some(("resource", uri))) => Change::Resource(uri.into()),
@@ -107,6 +111,8 @@ mod tests {
     fn what_is_told_is_what_is_heard() {
         let all = [
             Change::Tools,
+            Change::ToolsIn("".into()),
+            Change::ToolsIn("billing".into()),
             Change::Prompts,
             Change::Resources,
             Change::Resource("test://a b".into()),

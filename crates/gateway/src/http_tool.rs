@@ -4,7 +4,7 @@
 use crate::answer::raw;
 use crate::context::Context;
 use crate::tool::{BadArguments, Body, ReadTool, Tool, ToolSettings, ToolSpec};
-use crate::turns;
+use crate::{safety, turns};
 use async_trait::async_trait;
 use ledger::{Attempt, Executor, Intent, Recovery, RunError, Stopped, StoreError, ToolResult};
 use mcp::json::RawObject;
@@ -47,6 +47,7 @@ pub fn tool(
             let resolved = method.resolve(overrides)?;
             Body::Mutating(Arc::new(Writer {
                 method: method.clone(),
+                undecided: resolved.is_undecided(),
                 recovery: resolved.recovery,
                 origins: resolved.origins,
                 published: resolved.retention_published,
@@ -84,6 +85,16 @@ impl ReadTool for Reader {
         self.method.own_account()
     }
 
+    fn plan(&self, arguments: &RawObject) -> Result<Option<Value>, BadArguments> {
+        let raw = arguments.raw();
+        let http = self.method.read_request(raw.as_str()).map_err(|e| BadArguments(e.to_string()))?;
+        Ok(Some(json!({ "summary": http.shown(), "request": http })))
+    }
+
+    fn masked_credential(&self) -> Option<(String, String)> {
+        self.method.masked_credential().cloned()
+    }
+
     fn safety(&self) -> Value {
         json!({
             "effect": "read",
@@ -91,6 +102,7 @@ impl ReadTool for Reader {
             "details": self.method.details(),
             "http": self.method.http(),
             "retry": "safe: it changes nothing",
+            "repeat": safety::reading(),
         })
     }
 }
@@ -98,6 +110,8 @@ impl ReadTool for Reader {
 struct Writer {
     method: Method,
     recovery: Recovery,
+    /// Nobody said how it recovers.
+    undecided: bool,
     origins: Origins,
     published: bool,
     executor: Arc<HttpExecutor>,
@@ -118,6 +132,10 @@ impl Tool for Writer {
         self.method.own_account()
     }
 
+    fn masked_credential(&self) -> Option<(String, String)> {
+        self.method.masked_credential().cloned()
+    }
+
     fn safety(&self) -> Value {
         let r = &self.recovery;
         let from = &self.origins;
@@ -129,9 +147,13 @@ impl Tool for Writer {
             "account": self.method.account(),
             "recovery": { "value": r.strategy.word(), "from": from.strategy.word() },
             "promise": r.strategy.promise(),
-            "retry": retry_is_safe(r),
+            "retry": safety::retry(r.strategy),
+            "repeat": safety::repeat(r.strategy, self.undecided),
+            "undecided": self.undecided,
             "keyCarrier": self.method.key_carrier(),
+            "keyCarrierFrom": self.method.key_carrier_origin().map(provider::Origin::word),
             "keyScope": self.method.key_scope().map(provider::KeyScope::word),
+            "keyCompares": self.method.key_compares(),
             "replayForMs": { "value": r.replay_for.map(|m| m.0), "from": from.replay_for.word(), "published": self.published },
             "sendTimeoutMs": { "value": r.send_timeout.0, "from": from.send_timeout.word() },
             "maxSends": { "value": r.max_sends, "from": from.max_sends.word() },
@@ -141,20 +163,6 @@ impl Tool for Writer {
             "precheck": r.precheck,
             "quarantineMs": (r.strategy == ledger::Strategy::Lookup).then_some(r.processing_bound.0 + r.visibility_lag.0),
         })
-    }
-}
-
-/// Whether a retry is safe, and why, in a sentence for people.
-fn retry_is_safe(r: &Recovery) -> String {
-    use ledger::Strategy as S;
-    match r.strategy {
-        S::Key => "safe: the same key goes out with every send, and the provider acts once per key while it remembers it".into(),
-        S::Unique => "safe: the provider refuses a second object with the same value of a field that is filled with the effect's key".into(),
-        S::Local => "safe: the effect is part of the ledger's own transaction".into(),
-        S::Natural => "safe: sending it again leaves the same end state".into(),
-        S::Lookup => "safe after asking: the provider is asked before anything is sent again".into(),
-        S::Confirm => "a person is asked before anything is sent again".into(),
-        S::None => "not safe, so nothing is ever sent twice: an unclear outcome is in doubt until somebody decides".into(),
     }
 }
 

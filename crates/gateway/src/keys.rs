@@ -67,6 +67,29 @@ pub fn not_shared(caller: &Caller) -> Result<(), RpcError> {
     Ok(())
 }
 
+impl From<Trouble> for KeyTrouble {
+    fn from(trouble: Trouble) -> KeyTrouble {
+        match trouble {
+            Trouble::Program(why) => KeyTrouble::Program(Box::new(RpcError::malformed(why))),
+            Trouble::Model(e) => KeyTrouble::Model(e),
+        }
+    }
+}
+
+/// The key of an execution outside of MCP, where it is carried beside the body: in the header, or in the argument.
+///
+/// # Errors
+/// [`KeyTrouble`], as of [`find`].
+pub(crate) fn beside(
+    headers: &HeaderMap,
+    arguments: Option<&RawObject>,
+    argument_is_ours: bool,
+) -> Result<Option<CallerKey>, KeyTrouble> {
+    let argument = arguments.filter(|_| argument_is_ours).and_then(|a| a.get(KEY_ARGUMENT));
+    let argument = carried(argument.as_ref());
+    Ok(calls::key::find(Carriers { params: Carried::Absent, meta: Carried::Absent, headers, argument })?)
+}
+
 /// Finds the call's key.
 ///
 /// # Errors
@@ -88,11 +111,8 @@ pub fn find(
         headers,
         argument: carried(argument.as_ref()),
     };
-    let mut found = calls::key::find(carriers).map_err(|trouble| match trouble {
-        Trouble::Program(why) => KeyTrouble::Program(Box::new(RpcError::malformed(why))),
-        Trouble::Model(e) => KeyTrouble::Model(e),
-    })?;
-    if found.is_none() && !key_from.is_empty() {
+    let mut found = calls::key::find(carriers)?;
+    if found.is_none() {
         found = derived(arguments, key_from);
     }
     Ok(found)
@@ -106,9 +126,12 @@ fn carried(value: Option<&Raw>) -> Carried<'_> {
     }
 }
 
-/// A key from the arguments that name the intent; none if one of them is absent or null.
-fn derived(arguments: Option<&RawObject>, names: &[String]) -> Option<CallerKey> {
+/// A key from the arguments that name the intent; none if there are no such, or one of them is absent or null.
+pub(crate) fn derived(arguments: Option<&RawObject>, names: &[String]) -> Option<CallerKey> {
     use sha2::{Digest, Sha256};
+    if names.is_empty() {
+        return None;
+    }
     let mut h = Sha256::new();
     for name in names {
         let v = arguments?.get(name).filter(|v| !v.is_null())?;

@@ -10,6 +10,7 @@ use crate::call::{busy, creation};
 use crate::catalog::Entry;
 use crate::connect::{self, Connecting};
 use crate::keys::{self, KeyTrouble};
+use crate::limits::{self, Whose};
 use crate::methods::tasks;
 use crate::principal::principal_of;
 use crate::rounds::{self, Closed, State, Subject, Unfit, asks_a_person};
@@ -33,10 +34,21 @@ use std::time::Duration;
 enum Before {
     Unknown,
     Arguments(BadArguments),
+    /// A rule is against it.
+    Refused(Box<CallError>),
     Busy,
     Capability(Box<RpcError>),
     /// The caller has to give a credential of its own.
     Credential(Box<provider::OwnAccount>),
+}
+
+impl From<limits::Unfit> for Before {
+    fn from(e: limits::Unfit) -> Before {
+        match e {
+            limits::Unfit::Arguments(e) => Before::Arguments(e),
+            limits::Unfit::Refused(e) => Before::Refused(e),
+        }
+    }
 }
 
 /// What a call is answered without the ledger, and the word for it.
@@ -99,7 +111,12 @@ impl<'a> Ledgered<'a> {
         let principal = principal_of(&exchange.caller.extensions);
         let id = match entry {
             Some(e) => e.spec.canonical.clone(),
-            None => removed(shared, &principal, &parts.name).await.unwrap_or_else(|| (*parts.name).into()),
+            None => {
+                let gone = removed(shared, &principal, &parts.name).await;
+                // One of another view; asked for after the ledger, so that it takes as long as one that isn't there.
+                let elsewhere = shared.catalog().by_name(&parts.name).map(|e| e.spec.canonical.clone());
+                elsewhere.or(gone).unwrap_or_else(|| (*parts.name).into())
+            }
         };
         let asked = Asked { principal, entry, id, arguments: parts.arguments, key, settings };
         let call =
@@ -217,8 +234,8 @@ impl<'a> Ledgered<'a> {
             if shared.ledger.running() >= shared.settings.max_in_flight {
                 return Err(Before::Busy);
             }
-            let creation = creation(entry, tool.as_ref(), self.asked.arguments, &self.asked.settings)
-                .map_err(Before::Arguments)?;
+            let whose = Whose { principal: &self.call.scope.principal, mode: &self.call.scope.mode };
+            let creation = creation(entry, tool.as_ref(), self.asked.arguments, &self.asked.settings, whose)?;
             self.under_own(creation, own)
         };
         let notifier = responder.notifier();
@@ -295,6 +312,10 @@ impl<'a> Ledgered<'a> {
             }
             Err(Before::Capability(e)) => ((*e).into(), "refused"),
             Err(Before::Arguments(e)) => self.told(&answer::bad_arguments(&e.0)),
+            Err(Before::Refused(e)) => {
+                limits::count(shared, e.kind);
+                self.told(&e)
+            }
             Err(Before::Credential(_)) => self.told(&connect::unreadable()),
             Err(Before::Busy) => (error_outcome(shared, exchange, &busy(), self.entry), "busy"),
         };

@@ -11,13 +11,13 @@ use crate::changes::Change;
 use crate::feeds::Feed;
 use crate::followed::{self, Tasks};
 use crate::methods;
-use crate::principal::{Proof, principal_of};
+use crate::principal::{Principal, Proof, principal_of};
 use crate::service::Shared;
 use ledger::StoreError;
 use mcp::constants::meta;
 use mcp::error::RpcError;
 use mcp::json::{Raw, RawObject};
-use mcp::server::{Caller, Exchange, Responder, SessionRefusal, Subscription};
+use mcp::server::{AtPath, Caller, Exchange, Responder, SessionRefusal, Subscription};
 use prometheus_client::metrics::gauge::Gauge;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
@@ -116,6 +116,30 @@ impl Out {
     }
 }
 
+/// Where a listener is, which says what it sees of the tools.
+struct Place {
+    shared: Arc<Shared>,
+    path: Option<AtPath>,
+    principal: Option<Principal>,
+}
+
+impl Place {
+    fn of(shared: &Arc<Shared>, caller: &Caller) -> Place {
+        let extensions = &caller.extensions;
+        Place {
+            shared: shared.clone(),
+            path: extensions.get().cloned(),
+            principal: extensions.get().cloned(),
+        }
+    }
+
+    /// Whether a change of the tools in this view is one to it.
+    fn sees(&self, view: &str) -> bool {
+        let path = self.path.as_ref().map(|p| &*p.0);
+        self.shared.views().concerns(view, path, self.principal.as_ref().map(|p| &*p.0))
+    }
+}
+
 /// What a listener asked for and gets.
 #[derive(Default)]
 struct Wanted {
@@ -166,21 +190,22 @@ impl Wanted {
     }
 
     /// Passes a change on, if it was asked for; `false`: the stream has ended.
-    async fn tell(&self, out: &Out, change: &Change) -> bool {
+    async fn tell(&self, out: &Out, place: &Place, change: &Change) -> bool {
         let (wanted, list) = match change {
             Change::Tools => (self.tools, TOOLS),
+            Change::ToolsIn(view) => (self.tools && place.sees(view), TOOLS),
             Change::Prompts => (self.prompts, PROMPTS),
             Change::Resources => (self.resources, RESOURCES),
             Change::Resource(uri) => return !self.uris.contains(&**uri) || out.updated(uri).await,
-            Change::Any => return Box::pin(self.tell_all(out)).await,
+            Change::Any => return Box::pin(self.tell_all(out, place)).await,
         };
         !wanted || out.send(list, None).await
     }
 
     /// Changes were missed: all that was asked for may have changed.
-    async fn tell_all(&self, out: &Out) -> bool {
+    async fn tell_all(&self, out: &Out, place: &Place) -> bool {
         for change in [Change::Tools, Change::Prompts, Change::Resources] {
-            if !self.tell(out, &change).await {
+            if !self.tell(out, place, &change).await {
                 return false;
             }
         }
@@ -229,8 +254,9 @@ pub(crate) fn listen(
         }
     };
     let standing = Standing::of(&exchange.caller);
+    let place = Place::of(shared, &exchange.caller);
     if tasks.is_empty() {
-        return Box::pin(Listening::open(shared, wanted, None, standing, responder).serve());
+        return Box::pin(Listening::open(shared, wanted, None, place, standing, responder).serve());
     }
     let principal = principal_of(&exchange.caller.extensions);
     let declared = exchange.meta.client_capabilities().clone();
@@ -239,7 +265,7 @@ pub(crate) fn listen(
         match Tasks::of(&shared, principal, declared, tasks).await {
             Ok(tasks) => {
                 let tasks = Some(Box::new(tasks));
-                Listening::open(&shared, wanted, tasks, standing, responder).serve().await;
+                Listening::open(&shared, wanted, tasks, place, standing, responder).serve().await;
             }
             Err(e) => responder.answer(e),
         }
@@ -252,6 +278,7 @@ struct Listening {
     /// Boxed, since most streams follow none.
     tasks: Option<Box<Tasks>>,
     changes: Receiver<Change>,
+    place: Place,
     standing: Standing,
     out: Out,
     _counted: Counted,
@@ -262,6 +289,7 @@ impl Listening {
         shared: &Shared,
         wanted: Wanted,
         tasks: Option<Box<Tasks>>,
+        place: Place,
         standing: Standing,
         responder: Responder,
     ) -> Listening {
@@ -271,18 +299,18 @@ impl Listening {
         let info = shared.server_info.as_str();
         let out = Out::new(responder.listen(&acknowledged, &[(meta::SERVER_INFO, info)]));
         let _counted = Counted::new(&shared.metrics.listeners);
-        Listening { wanted, tasks, changes, standing, out, _counted }
+        Listening { wanted, tasks, changes, place, standing, out, _counted }
     }
 
     async fn serve(mut self) {
-        let Listening { wanted, tasks, changes, standing, out, .. } = &mut self;
+        let Listening { wanted, tasks, changes, place, standing, out, .. } = &mut self;
         loop {
             let open = tokio::select! {
                 () = out.stream.ended() => false,
                 () = standing.lost() => false,
                 heard = changes.recv() => match heard {
-                    Ok(change) => wanted.tell(out, &change).await,
-                    Err(RecvError::Lagged(_)) => wanted.tell_all(out).await,
+                    Ok(change) => wanted.tell(out, place, &change).await,
+                    Err(RecvError::Lagged(_)) => wanted.tell_all(out, place).await,
                     Err(RecvError::Closed) => false,
                 },
                 news = next_of(tasks) => Box::pin(out.all_tasks(&news)).await,
@@ -304,7 +332,7 @@ async fn next_of(tasks: &mut Option<Box<Tasks>>) -> Vec<RawObject> {
 }
 
 /// Serves a legacy client's stream until it ends or its session does.
-pub(crate) async fn stream(shared: &Shared, caller: &Caller, stream: Subscription) {
+pub(crate) async fn stream(shared: &Arc<Shared>, caller: &Caller, stream: Subscription) {
     let sessions = &shared.sessions;
     let out = Out::new(stream);
     let (mut changes, mut ends) = (shared.changes.listen(), sessions.ends());
@@ -312,6 +340,7 @@ pub(crate) async fn stream(shared: &Shared, caller: &Caller, stream: Subscriptio
     let principal = principal_of(&caller.extensions);
     let feed = sessions.feed(caller);
     let has_session = feed.is_some();
+    let place = Place::of(shared, caller);
     // Of a session's streams only the newest is fed; without a session each is.
     let fed = || feed.as_ref().is_none_or(Feed::is_newest);
     // An open stream is a use of its session; this is also how an end in another process is noticed.
@@ -328,6 +357,7 @@ pub(crate) async fn stream(shared: &Shared, caller: &Caller, stream: Subscriptio
             heard = changes.recv() => match heard {
                 Ok(_) | Err(RecvError::Lagged(_)) if !fed() => true,
                 Ok(Change::Tools) => out.send(TOOLS, None).await,
+                Ok(Change::ToolsIn(view)) => !place.sees(&view) || out.send(TOOLS, None).await,
                 Ok(Change::Prompts) => out.send(PROMPTS, None).await,
                 Ok(Change::Resources) => out.send(RESOURCES, None).await,
                 Ok(Change::Resource(uri)) => {

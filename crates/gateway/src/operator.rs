@@ -24,14 +24,9 @@ mod credentials;
 mod decide;
 mod methods;
 
-use crate::answer;
-use crate::call::{self, Asked};
-use crate::catalog::Entry;
-use crate::connect;
-use crate::context::Context;
+use crate::exec::{self, Executed, Unfit};
 use crate::principal::ApiKeys;
 use crate::service::{Gateway, Shared};
-use crate::tool::{BadArguments, Body};
 use crate::view::{InputDetail, OperationView, payload};
 use axum::extract::{Path, Query as HttpQuery, State};
 use axum::response::{IntoResponse, Response};
@@ -40,8 +35,7 @@ use axum::{Json, Router};
 use http::StatusCode;
 use ledger::service::OperateError;
 use ledger::store::Query;
-use ledger::{Answer, BlobKind, CallerKey, Carrier, Key, Operation, OperationId, StoreError, Unkeyed};
-use mcp::json::{Limits, RawObject};
+use ledger::{BlobKind, CallerKey, Carrier, Key, Kind, Operation, OperationId, StoreError, Unkeyed};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -91,6 +85,22 @@ impl IntoResponse for Failure {
 impl From<StoreError> for Failure {
     fn from(e: StoreError) -> Self {
         Failure(StatusCode::SERVICE_UNAVAILABLE, "unavailable", e.to_string())
+    }
+}
+
+impl From<Unfit> for Failure {
+    fn from(e: Unfit) -> Self {
+        match e {
+            Unfit::Arguments(why) => usage(format!("the arguments don't fit: {why}")),
+            Unfit::NotHere(why) => usage(why),
+            Unfit::Call(e) => {
+                let status = match e.kind {
+                    Kind::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+                    _ => StatusCode::CONFLICT,
+                };
+                Failure(status, e.kind.word(), format!("{} {}", e.sentence, e.advice))
+            }
+        }
     }
 }
 
@@ -225,139 +235,37 @@ struct Exec {
 
 async fn exec(State(c): State<Ctx>, Json(e): Json<Exec>) -> Answered {
     let s = &c.shared;
-    let catalog = s.catalog();
-    let Some(entry) = catalog.find(&e.id).cloned() else {
+    let Some(entry) = s.catalog().find(&e.id).cloned() else {
         return Err(Failure(
             StatusCode::NOT_FOUND,
             "unknown_method",
             format!("there is no method {:?}; `counterfoil methods` lists them", e.id),
         ));
     };
-    let arguments = match &e.arguments {
-        None => None,
-        Some(raw) => Some(
-            RawObject::parse(raw.get().to_owned(), &Limits::default())
-                .map_err(|e| usage(format!("the arguments are not a JSON object: {e}")))?,
-        ),
-    };
-    if entry.requires.is_some() {
-        return Err(usage(format!("{:?} asks its client while it runs, so it can't be run from here", e.id)));
+    let arguments = exec::arguments(e.arguments.as_deref()).map_err(usage)?;
+    if e.dry_run {
+        return exec::plan(&entry, arguments.as_ref()).map(Json).map_err(Failure::from);
     }
-    let principal: Arc<str> = e.principal.as_deref().unwrap_or(OPERATOR).into();
-    match &entry.body {
-        Body::Read(tool) => {
-            let arguments = arguments.unwrap_or_else(RawObject::empty);
-            let bad = |e: BadArguments| usage(format!("the arguments don't fit: {e}"));
-            entry.schema.check(&arguments).map_err(bad)?;
-            let timeout = entry.settings.policy.timeout;
-            let (mode, changes) = (s.settings.mode.clone(), s.changes.clone());
-            let context = Context::new(principal, mode, timeout, changes, s.ledger.clone(), None);
-            if let Some(account) = tool.own_account() {
-                own(s, &entry, &account, &context.principal).await?;
-            }
-            let r = tool.read(context, arguments).await.map_err(bad)?;
-            Ok(Json(json!({ "outcome": "result", "isError": r.is_error, "result": payload(&r.result) })))
-        }
-        Body::Mutating(tool) => {
-            let key = match &e.key {
-                None => None,
-                Some(k) => Some(CallerKey {
-                    key: Key::new(k).map_err(|e| usage(e.to_string()))?,
-                    carrier: Carrier::Program,
-                }),
-            };
-            let mut settings = entry.settings.clone();
-            // From the shell every execution is its own operation unless a key says otherwise.
-            settings.unkeyed = Unkeyed::New;
-            settings.wait = settings.policy.timeout;
-            if e.dry_run {
-                let creation = call::creation(&entry, tool.as_ref(), arguments.as_ref(), &settings)
-                    .map_err(|e| usage(format!("the arguments don't fit: {e}")))?;
-                let intent =
-                    creation.intent.map(|i| json!({ "summary": i.summary, "request": payload(&i.body) }));
-                return Ok(Json(json!({
-                    "outcome": "dry_run",
-                    "wouldSend": intent,
-                    "approvalNeeded": !creation.asks.is_empty(),
-                    "safety": tool.safety(),
-                })));
-            }
-            execute(
-                s,
-                &entry,
-                &Asked {
-                    principal,
-                    entry: Some(&entry),
-                    id: entry.spec.canonical.clone(),
-                    arguments: arguments.as_ref(),
-                    key,
-                    settings,
-                },
-            )
-            .await
-        }
-    }
-}
-
-/// The credential that a principal has of its own for this account.
-async fn own(
-    s: &Shared,
-    entry: &Entry,
-    account: &provider::OwnAccount,
-    principal: &str,
-) -> Result<provider::Own, Failure> {
-    let found = connect::wait(&s.connections, account, principal, ledger::Millis(0), async {}).await;
-    let found = found.map_err(|why| Failure(StatusCode::SERVICE_UNAVAILABLE, "unavailable", why))?;
-    if let Some(own) = found {
-        return Ok(own);
-    }
-    let e = connect::required(s, account, principal, entry).await.error();
-    Err(Failure(StatusCode::CONFLICT, e.kind.word(), format!("{} {}", e.sentence, e.advice)))
-}
-
-async fn execute(s: &Arc<Shared>, entry: &Entry, asked: &Asked<'_>) -> Answered {
-    let call = asked.call(&s.settings.mode).map_err(|e| usage(format!("the arguments don't fit: {e}")))?;
-    let Body::Mutating(tool) = &entry.body else { return Err(usage("this method only reads")) };
-    let mark = match tool.own_account() {
-        Some(account) => Some(own(s, entry, &account, &asked.principal).await?.mark),
-        None => None,
+    let key = e.key.as_deref().map(Key::new).transpose().map_err(|e| usage(e.to_string()))?;
+    let wanted = exec::Wanted {
+        entry: &entry,
+        principal: e.principal.as_deref().unwrap_or(OPERATOR).into(),
+        arguments,
+        key: key.map(|key| CallerKey { key, carrier: Carrier::Program }),
+        // From the shell every execution is its own operation unless a key says otherwise.
+        unkeyed: Unkeyed::New,
+        wait: entry.settings.policy.timeout,
+        yields: false,
     };
-    let create = || {
-        let mut creation = call::creation(entry, tool.as_ref(), asked.arguments, &asked.settings)?;
-        if let Some((intent, mark)) = creation.intent.take_if(|_| mark.is_some()).zip(mark.as_ref()) {
-            let owned = provider::owned(intent, &asked.principal, mark).map_err(BadArguments)?;
-            creation.intent = Some(owned);
+    let executed = exec::run(s, wanted, std::future::pending()).await?;
+    if let Executed::Stored { operation, .. } = &executed {
+        // The answer goes to the operator's own terminal over this connection.
+        s.ledger.delivered(operation, ledger::DeliveryState::Written);
+    }
+    match executed {
+        Executed::Gone => {
+            Err(Failure(StatusCode::SERVICE_UNAVAILABLE, "unavailable", "the gateway is stopping".into()))
         }
-        Ok::<_, BadArguments>(creation)
-    };
-    match s
-        .ledger
-        .call(&call, &create, std::future::pending(), |_| {})
-        .await
-        .map(|a| s.ledger.or_error(&call, a))
-    {
-        Err(e) => Err(usage(format!("the arguments don't fit: {e}"))),
-        Ok(Answer::Result { operation, result, replayed, joined_by }) => {
-            // The answer goes to the operator's own terminal over this connection.
-            s.ledger.delivered(&operation, ledger::DeliveryState::Written);
-            Ok(Json(json!({
-                "outcome": "result",
-                "isError": operation.is_error,
-                "result": payload(&result),
-                "operation": { "id": operation.id.to_string(), "replayed": replayed, "joinedBy": joined_by, "attempt": operation.attempt },
-            })))
-        }
-        Ok(Answer::Error(e)) => {
-            let mut object = answer::error_object(&e);
-            object["message"] = json!(e.sentence);
-            Ok(Json(json!({ "outcome": "error", "error": object })))
-        }
-        Ok(
-            Answer::Gone
-            | Answer::Running { .. }
-            | Answer::Confirm { .. }
-            | Answer::Input { .. }
-            | Answer::Reserve { .. },
-        ) => Err(Failure(StatusCode::SERVICE_UNAVAILABLE, "unavailable", "the gateway is stopping".into())),
+        executed => Ok(Json(executed.view())),
     }
 }

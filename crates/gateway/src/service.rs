@@ -12,12 +12,13 @@ use crate::principal::principal_of;
 use crate::runner::GatewayRunner;
 use crate::sessions::{LegacySessions, Sessions};
 use crate::usage::{Deprecated, Usage};
-use crate::{bridge, call, listen, result};
+use crate::views::{View, Views};
+use crate::{bridge, call, exec, listen, result};
 use axum::Router;
 use axum::extract::State;
 use axum::response::IntoResponse;
 use axum::routing::get;
-use http::{HeaderMap, StatusCode};
+use http::{Extensions, HeaderMap, StatusCode};
 use ledger::{Executor, Ledger, Millis};
 use mcp::constants::method;
 use mcp::error::{Error, RpcError};
@@ -100,7 +101,7 @@ pub(crate) struct Shared {
     pub reads: Semaphore,
     /// The calls that legacy clients may cancel by name.
     pub running: OnceLock<Running>,
-    served: RwLock<Arc<Served>>,
+    served: RwLock<Arc<Views>>,
     draining: AtomicBool,
     ready: AtomicBool,
     /// What `/readyz` warns of.
@@ -108,12 +109,18 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub fn served(&self) -> Arc<Served> {
+    pub fn views(&self) -> Arc<Views> {
         self.served.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// What whoever sent a request is served.
+    pub fn served(&self, extensions: &Extensions) -> Arc<Served> {
+        self.served.read().unwrap_or_else(PoisonError::into_inner).of(extensions).clone()
+    }
+
+    /// All there is.
     pub fn catalog(&self) -> Arc<Catalog> {
-        self.served.read().unwrap_or_else(PoisonError::into_inner).catalog.clone()
+        self.served.read().unwrap_or_else(PoisonError::into_inner).whole().catalog.clone()
     }
 
     /// How long a state lives at most.
@@ -149,6 +156,17 @@ impl Shared {
     }
 }
 
+/// How long a list of tools is.
+#[derive(Clone, Debug)]
+pub struct ToolList {
+    /// The view whose list it is; without one, where there is no view.
+    pub view: Option<View>,
+    /// How many tools it has.
+    pub tools: usize,
+    /// The bytes of all its pages.
+    pub bytes: usize,
+}
+
 /// The gateway.
 #[derive(Clone)]
 pub struct Gateway(pub(crate) Arc<Shared>);
@@ -164,7 +182,7 @@ impl Gateway {
     #[must_use]
     pub fn new(parts: GatewayParts) -> Gateway {
         let server_info = server_info(&parts.settings.name, &parts.settings.version);
-        let served = Served::new(parts.catalog, &parts.settings, &server_info);
+        let served = Views::new(parts.catalog, &parts.settings, &server_info, None);
         let store = parts.ledger.store().clone();
         let usage = Usage::new(store.now(), &parts.metrics);
         let bus = parts.ledger.bus().clone();
@@ -216,6 +234,18 @@ impl Gateway {
         self.0.catalog()
     }
 
+    /// The lists of tools as they are now: without a view first, then each view's.
+    #[must_use]
+    pub fn tool_lists(&self) -> Vec<ToolList> {
+        let views = self.0.views();
+        let list = |view: Option<&View>, served: &Served| {
+            let (tools, bytes) = served.catalog.tools_listed();
+            ToolList { view: view.cloned(), tools, bytes }
+        };
+        let whole = list(None, views.whole());
+        std::iter::once(whole).chain(views.all().map(|(view, served)| list(Some(view), served))).collect()
+    }
+
     /// Where changes are told and heard.
     #[must_use]
     pub fn changes(&self) -> &Changes {
@@ -224,13 +254,10 @@ impl Gateway {
 
     /// Serves another catalog from now on, and tells who listens which lists changed.
     pub fn reload(&self, catalog: Catalog) {
-        let new = Arc::new(Served::new(catalog, &self.0.settings, &self.0.server_info));
-        let changed = {
-            let mut now = self.0.served.write().unwrap_or_else(PoisonError::into_inner);
-            let changed = now.catalog.changes_to(&new.catalog);
-            *now = new;
-            changed
-        };
+        let before = self.0.views();
+        let new = Arc::new(Views::new(catalog, &self.0.settings, &self.0.server_info, Some(&before)));
+        let changed = before.changes_to(&new);
+        *self.0.served.write().unwrap_or_else(PoisonError::into_inner) = new;
         for change in changed {
             self.0.changes.tell(change);
         }
@@ -261,7 +288,7 @@ impl Gateway {
     #[must_use]
     pub fn digest(&self) -> [u8; 32] {
         let mut hash = Sha256::new();
-        for text in self.0.served().texts() {
+        for text in self.0.views().texts() {
             hash.update(text.len().to_be_bytes());
             hash.update(text);
         }
@@ -278,7 +305,10 @@ impl Gateway {
             .route("/readyz", get(readyz))
             .route("/metrics", get(metrics))
             .with_state(self.0.clone());
-        let machines = machines.merge(connect::router(&self.0, &http));
+        let machines = machines.merge(connect::router(&self.0, &http)).merge(exec::router(&self.0, &http));
+        if let Some(path) = http.views.iter().find(|path| !self.0.views().has_path(path)) {
+            return Err(Error::Config(format!("there is no view at the path '{path}'")));
+        }
         let _ = self.0.running.set(http.running.clone());
         Ok(mcp::server::app(http, Arc::new(self.clone()))?.merge(machines))
     }
@@ -358,7 +388,7 @@ impl Service for Gateway {
         let shared = &self.0;
         let now = shared.ledger.store().now();
         shared.usage.request(now, caller.revision, opening.client_info.as_ref());
-        let served = shared.served();
+        let served = shared.served(&caller.extensions);
         let principal = principal_of(&caller.extensions);
         let session = shared.sessions.open(&caller, &principal, opening, served.mints).await?;
         Ok(Opened { result: served.opened(caller.transport), session })
@@ -369,7 +399,7 @@ impl Service for Gateway {
     }
 
     async fn end_session(&self, caller: &Caller) -> Result<(), SessionRefusal> {
-        let mints = self.0.served().mints;
+        let mints = self.0.served(&caller.extensions).mints;
         self.0.sessions.end(caller, &principal_of(&caller.extensions), mints).await
     }
 
@@ -456,7 +486,7 @@ impl Gateway {
             return None;
         }
         let legacy = exchange.caller.revision.is_legacy();
-        let served = self.0.served();
+        let served = self.0.served(&exchange.caller.extensions);
         let catalog = &served.catalog;
         let page = |list| Some(catalog.page(list, legacy, exchange.request.params.as_ref()));
         match asked {

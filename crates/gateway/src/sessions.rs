@@ -15,7 +15,7 @@ use mcp::Revision;
 use mcp::error::RpcError;
 use mcp::json::{Limits, Raw, RawObject};
 use mcp::meta::LogLevel;
-use mcp::server::{Caller, Client, Opening, SessionRefusal, Transport};
+use mcp::server::{AtPath, Caller, Client, Opening, SessionRefusal, Transport};
 use serde_json::json;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -212,7 +212,11 @@ impl Sessions {
         }
         let id = new_id().to_string();
         let now = self.store.now();
-        let client = json!({ "info": info, "capabilities": opening.capabilities }).to_string();
+        let mut client = json!({ "info": info, "capabilities": opening.capabilities });
+        if let Some(path) = caller.extensions.get::<AtPath>() {
+            client["path"] = json!(path.0);
+        }
+        let client = client.to_string();
         let session = Session {
             id: id.clone(),
             principal: principal.to_owned(),
@@ -251,7 +255,7 @@ impl Sessions {
             LegacySessions::Never => return Err(SessionRefusal::Unknown),
             LegacySessions::Auto | LegacySessions::Always => {}
         }
-        let session = self.stored(id, principal).await?;
+        let session = self.stored(id, caller, principal).await?;
         // The first use counts at once: what was never used is the first to end where there are too many.
         if session.used_at == session.opened_at
             || self.store.now().since(session.used_at).0 > MARK_EVERY.0.min(self.idle.0 / MARKS)
@@ -261,14 +265,21 @@ impl Sessions {
         Ok(read(&session))
     }
 
-    /// The session in the ledger, if it is this principal's and not over.
-    async fn stored(&self, id: &Arc<str>, principal: &str) -> Result<Session, SessionRefusal> {
+    /// The session in the ledger, if it is this principal's, was opened at this path and is not over.
+    async fn stored(
+        &self,
+        id: &Arc<str>,
+        caller: &Caller,
+        principal: &str,
+    ) -> Result<Session, SessionRefusal> {
         // What was never minted here need not be looked for.
         if id.len() != 64 || !id.bytes().all(|b| b.is_ascii_hexdigit()) {
             return Err(SessionRefusal::Unknown);
         }
         let found = self.store.session(id).await.map_err(|_| SessionRefusal::Unavailable)?;
-        let session = found.filter(|s| s.principal == principal).ok_or(SessionRefusal::Unknown)?;
+        let path = caller.extensions.get::<AtPath>().map(|p| &*p.0);
+        let own = |s: &Session| s.principal == principal && path_of(s).as_deref() == path;
+        let session = found.filter(own).ok_or(SessionRefusal::Unknown)?;
         // Time that nobody watched may not have passed.
         if self.store.now() > self.store.gaps().end_of(session.used_at, self.idle) {
             self.remove(id).await?;
@@ -318,7 +329,7 @@ impl Sessions {
         if matches!(self.kind, LegacySessions::Never | LegacySessions::Platform) {
             return Err(SessionRefusal::None);
         }
-        match self.stored(id, principal).await {
+        match self.stored(id, caller, principal).await {
             Ok(_) if self.remove(id).await? => Ok(()),
             Ok(_) | Err(SessionRefusal::Unknown) => Err(none),
             Err(e) => Err(e),
@@ -437,9 +448,19 @@ fn short(info: Raw) -> Raw {
     crate::answer::raw(&json!({ "name": text("name"), "version": text("version") }))
 }
 
-fn read(session: &Session) -> Client {
+fn kept(session: &Session) -> RawObject {
     let kept = RawObject::parse(session.client.clone(), &Limits { depth: 128, ..Limits::default() });
-    let kept = kept.unwrap_or_else(|_| RawObject::empty());
+    kept.unwrap_or_else(|_| RawObject::empty())
+}
+
+/// The view's path that a session was opened at; none at the endpoint's own.
+fn path_of(session: &Session) -> Option<String> {
+    // Most were opened at the endpoint's own path: what they keep needs no reading for that.
+    session.client.contains(r#""path""#).then(|| kept(session).string("path").map(|p| p.into_owned()))?
+}
+
+fn read(session: &Session) -> Client {
+    let kept = kept(session);
     let member = |name: &str| kept.get(name).filter(Raw::is_object);
     Client {
         info: member("info"),

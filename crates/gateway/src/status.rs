@@ -12,6 +12,9 @@ use std::sync::Arc;
 
 const SCHEMA: &str = r#"{"type":"object","properties":{"id":{"type":"string","description":"An operation id (op_…) from an earlier answer. Leave it out for your most recent operations."},"limit":{"type":"integer","minimum":1,"maximum":50,"description":"How many recent operations to list; 10 if left out."}},"additionalProperties":false}"#;
 
+/// Its canonical id, and its name on the wire.
+pub const NAME: &str = "operation_status";
+
 struct Status(Arc<Ledger>);
 
 /// The tool.
@@ -19,8 +22,8 @@ struct Status(Arc<Ledger>);
 pub fn tool(ledger: Arc<Ledger>) -> (ToolSpec, ToolSettings, Body) {
     let spec = ToolSpec {
             mode: None,
-        canonical: "operation_status".into(),
-        name: "operation_status".into(),
+        canonical: NAME.into(),
+        name: NAME.into(),
         title: Some("Operation status".into()),
         description: "Tells whether an earlier call that changed something took effect: by operation id, or your most recent operations. Use it after a lost or unclear answer instead of repeating the call.".into(),
         input_schema: Raw::parse(SCHEMA, &Limits::default()).unwrap_or_else(|_| Raw::string("")),

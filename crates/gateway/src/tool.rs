@@ -5,6 +5,8 @@ use crate::approval::Approval;
 use crate::asks::Unanswered;
 use crate::context::Context;
 use crate::icon::Icon;
+use crate::limits::Limits;
+use crate::safety;
 use async_trait::async_trait;
 use ledger::{Attempt, Intent, Millis, OperationPolicy, RunError, ToolResult, Unkeyed};
 use mcp::json::{Raw, RawObject};
@@ -99,6 +101,8 @@ pub struct ToolSettings {
     pub approval: Approval,
     /// Limits that its operations open with.
     pub policy: OperationPolicy,
+    /// How much it may be used.
+    pub limits: Arc<Limits>,
 }
 
 impl Default for ToolSettings {
@@ -112,6 +116,7 @@ impl Default for ToolSettings {
             inline_limit: Millis::secs(20),
             approval: Approval::Never,
             policy: OperationPolicy::default(),
+            limits: Arc::default(),
         }
     }
 }
@@ -134,6 +139,10 @@ pub trait Tool: Send + Sync + 'static {
     fn own_account(&self) -> Option<provider::OwnAccount> {
         None
     }
+    /// The header that will authenticate its one request, its secret masked; `None` where there is none, or no one request.
+    fn masked_credential(&self) -> Option<(String, String)> {
+        None
+    }
     /// How a retry of it is safe, for operators.
     fn safety(&self) -> serde_json::Value;
 }
@@ -147,9 +156,21 @@ pub trait ReadTool: Send + Sync + 'static {
     fn own_account(&self) -> Option<provider::OwnAccount> {
         None
     }
+    /// The header that will authenticate its one request, its secret masked; `None` where there is none, or no one request.
+    fn masked_credential(&self) -> Option<(String, String)> {
+        None
+    }
+    /// What it would ask, without asking: `summary` and `request`, where that is known beforehand.
+    ///
+    /// # Errors
+    /// [`BadArguments`]: nothing could be asked with them.
+    fn plan(&self, arguments: &RawObject) -> Result<Option<serde_json::Value>, BadArguments> {
+        let _ = arguments;
+        Ok(None)
+    }
     /// How it is called, for operators.
     fn safety(&self) -> serde_json::Value {
-        serde_json::json!({ "effect": "read", "retry": "safe: it changes nothing" })
+        serde_json::json!({ "effect": "read", "retry": "safe: it changes nothing", "repeat": safety::reading() })
     }
 }
 
@@ -169,6 +190,15 @@ impl Body {
         match self {
             Body::Read(t) => t.own_account(),
             Body::Mutating(t) => t.own_account(),
+        }
+    }
+
+    /// The header that will authenticate its one request, its secret masked.
+    #[must_use]
+    pub fn masked_credential(&self) -> Option<(String, String)> {
+        match self {
+            Body::Read(t) => t.masked_credential(),
+            Body::Mutating(t) => t.masked_credential(),
         }
     }
 

@@ -10,6 +10,7 @@ use async_trait::async_trait;
 use counterfoil_gateway as gateway;
 use gateway::tool::Mode;
 use gateway::{BadArguments, Body, Offer, Tool};
+use ledger::claims::{Claim, Claimed};
 use ledger::gaps::Gaps;
 use ledger::handle::id_hash;
 use ledger::memory::MemoryStore;
@@ -106,6 +107,16 @@ impl Store for Counted {
     }
     async fn prune(&self, now: Time, tombstones_for: Millis, limit: usize) -> Result<usize, StoreError> {
         self.inner.prune(now, tombstones_for, limit).await
+    }
+    async fn claim(&self, holder: OperationId, turn: u64, claims: &[Claim]) -> Result<Claimed, StoreError> {
+        self.note("claim");
+        self.inner.claim(holder, turn, claims).await
+    }
+    async fn release_claims(&self, who: OperationId, turn: u64, b: &[String]) -> Result<(), StoreError> {
+        self.inner.release_claims(who, turn, b).await
+    }
+    async fn prune_claims(&self, now: Time, limit: usize) -> Result<usize, StoreError> {
+        self.inner.prune_claims(now, limit).await
     }
     async fn put_api_key(&self, key: ApiKey) -> Result<(), StoreError> {
         self.inner.put_api_key(key).await

@@ -17,6 +17,7 @@ use crate::icon::Icon;
 use crate::prompt::{Prompt, PromptEntry, PromptSpec};
 use crate::resource::{Resource, ResourceEntry, TemplateEntry};
 use crate::tool::{Body, ToolSettings, ToolSpec};
+use crate::views::View;
 use ledger::Millis;
 use mcp::json::{Raw, RawObject, quote};
 use mcp::server::Outcome;
@@ -142,12 +143,14 @@ pub enum List {
 /// What is served.
 pub struct Catalog {
     tools: Tools,
-    resources: Resources,
-    prompts: Prompts,
+    resources: Arc<Resources>,
+    prompts: Arc<Prompts>,
     tool_pages: Pages,
-    resource_pages: Pages,
-    template_pages: Pages,
-    prompt_pages: Pages,
+    resource_pages: Arc<Pages>,
+    template_pages: Arc<Pages>,
+    prompt_pages: Arc<Pages>,
+    lists: ListSettings,
+    views: Vec<View>,
 }
 
 impl Catalog {
@@ -173,19 +176,58 @@ impl Catalog {
         }
         Ok(Catalog {
             tool_pages: Pages::new("tools", &tools.listings(), lists),
-            resource_pages: Pages::new("resources", &resources.listings(), lists),
-            template_pages: Pages::new("resourceTemplates", &resources.template_listings(), lists),
-            prompt_pages: Pages::new("prompts", &prompts.listings(), lists),
+            resource_pages: Pages::new("resources", &resources.listings(), lists).into(),
+            template_pages: Pages::new("resourceTemplates", &resources.template_listings(), lists).into(),
+            prompt_pages: Pages::new("prompts", &prompts.listings(), lists).into(),
             tools,
-            resources,
-            prompts,
+            resources: resources.into(),
+            prompts: prompts.into(),
+            lists: lists.clone(),
+            views: Vec::new(),
         })
+    }
+
+    /// The same, of which some are served a part.
+    #[must_use]
+    pub fn with_views(self, views: Vec<View>) -> Catalog {
+        Catalog { views, ..self }
+    }
+
+    /// Who is served a part of it.
+    #[must_use]
+    pub fn views(&self) -> &[View] {
+        &self.views
+    }
+
+    /// The part of it with these tools, by canonical id, and all that is not tools.
+    pub(crate) fn part(&self, shown: impl Fn(&str) -> bool) -> Catalog {
+        let mut tools = Tools::default();
+        for entry in self.entries().filter(|e| shown(&e.spec.canonical)) {
+            tools.share(entry);
+        }
+        Catalog {
+            tool_pages: Pages::new("tools", &tools.listings(), &self.lists),
+            tools,
+            resources: self.resources.clone(),
+            prompts: self.prompts.clone(),
+            resource_pages: self.resource_pages.clone(),
+            template_pages: self.template_pages.clone(),
+            prompt_pages: self.prompt_pages.clone(),
+            lists: self.lists.clone(),
+            views: Vec::new(),
+        }
+    }
+
+    /// How many tools it lists, and how many bytes that takes, as the modern era writes them.
+    #[must_use]
+    pub fn tools_listed(&self) -> (usize, usize) {
+        (self.tools.entries.len(), self.tool_pages.bytes())
     }
 
     /// A page of a list, as the legacy or the modern era writes it.
     #[must_use]
     pub fn page(&self, list: List, legacy: bool, params: Option<&RawObject>) -> Outcome {
-        let pages = match list {
+        let pages: &Pages = match list {
             List::Tools => &self.tool_pages,
             List::Resources => &self.resource_pages,
             List::Templates => &self.template_pages,
@@ -196,7 +238,8 @@ impl Catalog {
 
     /// Every byte of every list, in both eras, in a fixed order.
     pub fn texts(&self) -> impl Iterator<Item = &str> {
-        let all = [&self.tool_pages, &self.resource_pages, &self.template_pages, &self.prompt_pages];
+        let all: [&Pages; 4] =
+            [&self.tool_pages, &self.resource_pages, &self.template_pages, &self.prompt_pages];
         all.into_iter().flat_map(Pages::texts)
     }
 

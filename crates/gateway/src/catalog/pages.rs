@@ -67,6 +67,15 @@ impl Pages {
         }
     }
 
+    /// The bytes of its pages, as the modern era writes them.
+    pub(super) fn bytes(&self) -> usize {
+        let lengths = self.modern.iter().map(|page| match page {
+            Outcome::Result(result) => result.raw().as_str().len(),
+            Outcome::Error(_) => 0,
+        });
+        lengths.sum()
+    }
+
     /// Every byte of it, in both eras.
     pub(super) fn texts(&self) -> impl Iterator<Item = &str> {
         self.modern.iter().chain(&self.legacy).filter_map(|page| match page {

@@ -97,6 +97,14 @@ impl Tools {
         Ok(())
     }
 
+    /// Adds a tool of another catalog, which has checked it.
+    pub(super) fn share(&mut self, entry: &Arc<Entry>) {
+        let index = self.entries.len();
+        self.by_name.insert(entry.spec.name.clone(), index);
+        self.by_id.insert(entry.spec.canonical.to_string(), index);
+        self.entries.push(entry.clone());
+    }
+
     pub(super) fn by_name(&self, name: &str) -> Option<&Arc<Entry>> {
         self.by_name.get(name).map(|i| &self.entries[*i])
     }

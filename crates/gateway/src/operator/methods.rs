@@ -24,6 +24,7 @@ fn method_view(e: &Entry, whole: bool) -> Value {
         "description": e.spec.description,
         "effect": if matches!(e.body, Body::Read(_)) { "read" } else { "mutating" },
         "safety": e.body.safety(),
+        "limits": e.settings.limits.told(),
     });
     if matches!(e.body, Body::Mutating(_)) {
         v["approval"] = json!(e.settings.approval.to_string());

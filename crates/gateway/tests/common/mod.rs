@@ -101,13 +101,32 @@ pub async fn serve(parts: Parts) -> World {
 /// The same with another store for the ledger, such as one that watches that of `parts`.
 pub async fn serve_on(ledgers: Arc<dyn Store>, parts: Parts) -> World {
     let Parts { store, env, offer, settings, auth, keeper, poll } = parts;
+    let catalog = catalog(offer);
+    serve_catalog(ledgers, Served { store, env, catalog, settings, auth, keeper, poll, paths: Vec::new() })
+        .await
+}
+
+/// The same with a catalog that is made, and further paths.
+pub struct Served {
+    pub store: Arc<MemoryStore>,
+    pub env: Arc<dyn Env>,
+    pub catalog: Catalog,
+    pub settings: GatewaySettings,
+    pub auth: bool,
+    pub keeper: Option<seal::Keeper>,
+    pub poll: Millis,
+    pub paths: Vec<Arc<str>>,
+}
+
+pub async fn serve_catalog(ledgers: Arc<dyn Store>, served: Served) -> World {
+    let Served { store, env, catalog, settings, auth, keeper, poll, paths } = served;
     let metrics = Arc::new(Metrics::default());
     let paced = Settings { poll, ..Settings::default() };
     let ledger = Ledger::new(ledgers, env, paced, metrics.clone());
     let platform = settings.legacy_sessions == LegacySessions::Platform;
     let gateway = Gateway::new(GatewayParts {
         ledger,
-        catalog: catalog(offer),
+        catalog,
         executor: Arc::new(HttpExecutor::new(Arc::new(ConfigCredentials::load(&[]).unwrap()))),
         settings,
         metrics,
@@ -123,6 +142,7 @@ pub async fn serve_on(ledgers: Arc<dyn Store>, parts: Parts) -> World {
         port: Some(addr.port()),
         shutdown: stop.clone(),
         platform_sessions: platform,
+        views: paths,
         ..HttpConfig::default()
     };
     if auth {
@@ -170,6 +190,9 @@ impl Reply {
     }
 }
 
+/// Stands for the path among headers.
+pub const PATH: &str = ":path";
+
 pub const META_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
 pub const META_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 pub const META_CLIENT: &str = "io.modelcontextprotocol/clientInfo";
@@ -186,16 +209,18 @@ pub fn modern_params(mut params: Value, meta: Value) -> Value {
 }
 
 impl World {
+    /// As on the wire. A header `:path` is no header but the path.
     pub fn request(&self, verb: &str, headers: &[(&str, &str)], body: &str) -> String {
+        let path = headers.iter().find(|(n, _)| *n == PATH).map_or("/mcp", |(_, path)| path);
         let mut text = format!(
-            "{verb} /mcp HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n",
+            "{verb} {path} HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n",
             self.addr,
             body.len()
         );
         if !headers.iter().any(|(n, _)| n.eq_ignore_ascii_case("accept")) {
             text.push_str("Accept: application/json, text/event-stream\r\n");
         }
-        for (name, value) in headers {
+        for (name, value) in headers.iter().filter(|(n, _)| *n != PATH) {
             text.push_str(&format!("{name}: {value}\r\n"));
         }
         format!("{text}\r\n{body}")
@@ -287,11 +312,15 @@ impl World {
     }
 
     pub async fn listen(&self, notifications: Value) -> Stream {
+        self.listen_with(notifications, &[]).await
+    }
+
+    pub async fn listen_with(&self, notifications: Value, more: &[(&str, &str)]) -> Stream {
         let params = modern_params(json!({ "notifications": notifications }), json!({}));
         let body =
             json!({ "jsonrpc": "2.0", "id": "s-1", "method": "subscriptions/listen", "params": params });
         let headers = [("MCP-Protocol-Version", "2026-07-28"), ("Mcp-Method", "subscriptions/listen")];
-        self.stream("POST", &headers, &body.to_string()).await
+        self.stream("POST", &[&headers, more].concat(), &body.to_string()).await
     }
 
     /// The operators' answer to a GET.

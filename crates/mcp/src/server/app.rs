@@ -25,23 +25,24 @@ pub struct App {
 }
 
 struct Front {
-    path: String,
+    paths: Vec<String>,
     post: Box<Post>,
 }
 
 impl App {
     pub(super) fn of<S: Service>(endpoint: Arc<Endpoint<S>>) -> App {
-        let path = endpoint.config.path.clone();
+        let views = endpoint.config.views.iter().map(|p| p.to_string());
+        let paths: Vec<String> = std::iter::once(endpoint.config.path.clone()).chain(views).collect();
         let also = endpoint.clone();
         let route = any(move |request: Request<Body>| {
             let connection = request.extensions().get::<Connection>().cloned();
             handle::handle(also.clone(), request, connection)
         });
-        let routes = Router::new().route(&path, route);
+        let routes = paths.iter().fold(Router::new(), |routes, path| routes.route(path, route.clone()));
         let post = Box::new(move |request, connection| -> Answering {
             Box::pin(handle::handle(endpoint.clone(), request, Some(connection)))
         });
-        App { front: Some(Arc::new(Front { path, post })), routes }
+        App { front: Some(Arc::new(Front { paths, post })), routes }
     }
 
     /// With further routes beside the endpoint.
@@ -57,7 +58,7 @@ impl App {
     pub(super) fn answer(&self, mut request: Request<Incoming>, connection: &Connection) -> Answering {
         if let Some(front) = &self.front
             && request.method() == Method::POST
-            && request.uri().path() == front.path
+            && front.paths.iter().any(|path| path == request.uri().path())
         {
             return (front.post)(request, connection.clone());
         }

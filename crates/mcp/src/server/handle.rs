@@ -15,7 +15,9 @@ use super::connection::{Connection, Flushes};
 use super::era::{self, Era};
 use super::intake::{Accepts, is_json, read};
 use super::refusal::{About, Refusal};
-use super::{Caller, CallersEras, Endpoint, Exchange, Service, Transport, dispatch, http_legacy, streams};
+use super::{
+    AtPath, Caller, CallersEras, Endpoint, Exchange, Service, Transport, dispatch, http_legacy, streams,
+};
 use crate::constants::method;
 use crate::error::RpcError;
 use crate::json::Limits;
@@ -63,6 +65,10 @@ async fn take<S: Service, B: Body<Data = Bytes> + Unpin>(
 ) -> Result<Response, Refusal> {
     let config = &endpoint.config;
     endpoint.hosts.check(&parts).map_err(|why| Refusal::of(StatusCode::FORBIDDEN, why))?;
+    if let Some(path) = config.views.iter().find(|path| ***path == *parts.uri.path()) {
+        let path = AtPath(path.clone());
+        parts.extensions.insert(path);
+    }
     let mut eras = endpoint.eras(&parts);
     let by_caller = config.authenticator.as_ref().is_some_and(|a| a.tells_eras());
     if let Some(refusal) = refused_method(&parts, if by_caller { Eras::Both } else { eras }) {

@@ -12,6 +12,7 @@ mod body;
 mod channel;
 mod connection;
 mod dispatch;
+mod door;
 mod era;
 mod handle;
 mod http_legacy;
@@ -39,6 +40,7 @@ use tokio_util::task::TaskTracker;
 
 pub use app::App;
 pub use ask::{Asked, ClientError, MAX_ASKED_ID, SessionStreams, Unsent};
+pub use door::{Admitted, Door};
 pub use lines::{Line, LineReader, LinesConfig, serve_lines};
 pub use responder::{Delivering, Delivery, Notifier, Outcome, Responder, Subscription, WireResult};
 pub use running::Running;
@@ -85,6 +87,10 @@ pub struct Caller {
 /// What an [`Authenticator`] puts beside the principal where this caller is served other eras than the rest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CallersEras(pub Eras);
+
+/// In the [`Caller::extensions`] of what was sent to one of the further paths ([`HttpConfig::views`]): which.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AtPath(pub Arc<str>);
 
 /// An admitted request: its headers agree with its body, its revision is served.
 #[derive(Debug)]
@@ -268,6 +274,8 @@ pub trait Authenticator: Send + Sync + 'static {
 pub struct HttpConfig {
     /// Path of the endpoint; begins with `/`.
     pub path: String,
+    /// Further paths of the same endpoint. Requests there carry [`AtPath`].
+    pub views: Vec<Arc<str>>,
     /// The bound port, which loopback `Host` headers must name; `None` allows any.
     pub port: Option<u16>,
     /// `Host` names allowed beyond this machine's loopback.
@@ -321,6 +329,7 @@ impl Default for HttpConfig {
     fn default() -> Self {
         HttpConfig {
             path: "/mcp".into(),
+            views: Vec::new(),
             port: None,
             allowed_hosts: Vec::new(),
             allowed_origins: Vec::new(),
@@ -367,11 +376,16 @@ pub fn router<S: Service>(config: HttpConfig, service: Arc<S>) -> Result<Router,
 /// # Errors
 /// As [`router`].
 pub fn app<S: Service>(config: HttpConfig, service: Arc<S>) -> Result<App, Error> {
-    if !config.path.starts_with('/') || config.path.contains(['{', '}', '?', '#']) {
-        let path = &config.path;
-        return Err(Error::Config(format!(
-            "server.path must be a plain path that begins with '/', not '{path}'"
-        )));
+    for path in std::iter::once(&*config.path).chain(config.views.iter().map(|p| &**p)) {
+        if !path.starts_with('/') || path.contains(['{', '}', '?', '#']) {
+            return Err(Error::Config(format!(
+                "server.path must be a plain path that begins with '/', not '{path}'"
+            )));
+        }
+    }
+    let twice = |(i, path): (usize, &Arc<str>)| **path == *config.path || config.views[..i].contains(path);
+    if config.views.iter().enumerate().any(twice) {
+        return Err(Error::Config("the endpoint has one of its paths twice".into()));
     }
     if config.max_body == 0 || config.max_depth == 0 || config.queue == 0 || config.keep_alive.is_zero() {
         return Err(Error::Config("the endpoint's limits must be greater than zero".into()));

@@ -159,6 +159,12 @@ pub enum Delivery {
 #[derive(Debug)]
 pub struct Delivering(Option<oneshot::Receiver<()>>);
 
+impl Delivering {
+    pub(super) fn of(written: oneshot::Receiver<()>) -> Delivering {
+        Delivering(Some(written))
+    }
+}
+
 impl Future for Delivering {
     type Output = Delivery;
 
@@ -275,7 +281,7 @@ impl Responder {
     pub fn finish(mut self, outcome: impl Into<Outcome>) -> Delivering {
         let (delivery, receiver) = oneshot::channel();
         self.conclude(&outcome.into(), Some(delivery));
-        Delivering(Some(receiver))
+        Delivering::of(receiver)
     }
 
     /// Gives the final outcome, where nobody asks for its fate.

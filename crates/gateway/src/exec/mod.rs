@@ -1,0 +1,325 @@
+//! One execution outside of MCP, from the shell or for a tool handler in any language: through the same ledger as every
+//! call, under the same scope, so that a key means the same operation whichever way it came.
+//!
+//! - [`run`] and [`plan`]: what the socket's `exec` and `POST /api/v1/exec` have in common;
+//! - `key`: the key of a step of a handler's run;
+//! - `body`, `route`: the route on the gateway's listener; `outcome`: what its answers mean; `description`: the same as
+//!   OpenAPI.
+
+mod body;
+mod description;
+mod key;
+pub mod outcome;
+mod route;
+
+pub(crate) use route::router;
+
+use crate::answer;
+use crate::call::{self, Asked, busy};
+use crate::catalog::Entry;
+use crate::connect;
+use crate::context::Context;
+use crate::limits::{self, Whose};
+use crate::service::Shared;
+use crate::tool::{BadArguments, Body, ReadTool, Tool, ToolSettings};
+use crate::view::payload;
+use ledger::{Answer, CallError, CallerKey, JoinedBy, Kind, Millis, Operation, ToolResult, Unkeyed};
+use mcp::json::{Limits, RawObject};
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// What is to be executed, and as whom.
+pub(crate) struct Wanted<'a> {
+    /// The method, by its id or its name on the wire.
+    pub entry: &'a Entry,
+    pub principal: Arc<str>,
+    pub arguments: Option<RawObject>,
+    pub key: Option<CallerKey>,
+    /// What an execution without a key is.
+    pub unkeyed: Unkeyed,
+    /// How long it is waited for.
+    pub wait: Millis,
+    /// Under load it is refused, as a call is.
+    pub yields: bool,
+}
+
+/// What came of it.
+pub(crate) enum Executed {
+    /// The result of a method that reads.
+    Read(ToolResult),
+    /// The stored result.
+    Stored { operation: Arc<Operation>, result: Arc<[u8]>, replayed: bool, joined_by: Option<JoinedBy> },
+    /// The ledger's answer is an error.
+    Error(Box<CallError>),
+    /// Too much is under way.
+    Busy,
+    /// Whoever asked has left.
+    Gone,
+}
+
+/// Why nothing of it was begun.
+#[derive(Debug)]
+pub(crate) enum Unfit {
+    /// The arguments don't fit, and why.
+    Arguments(String),
+    /// It can't be run from here, and why.
+    NotHere(String),
+    /// The caller lacks something, or has to come again.
+    Call(Box<CallError>),
+}
+
+impl From<BadArguments> for Unfit {
+    fn from(e: BadArguments) -> Unfit {
+        Unfit::Arguments(e.0)
+    }
+}
+
+impl Executed {
+    /// The answer's document.
+    pub fn view(&self) -> Value {
+        match self {
+            Executed::Read(r) => {
+                json!({ "outcome": "result", "isError": r.is_error, "result": payload(&r.result) })
+            }
+            Executed::Stored { operation, result, replayed, joined_by } => json!({
+                "outcome": "result",
+                "isError": operation.is_error,
+                "result": payload(result),
+                "operation": { "id": operation.id.to_string(), "replayed": replayed, "joinedBy": joined_by, "attempt": operation.attempt },
+            }),
+            Executed::Error(e) => error(e),
+            Executed::Busy => error(&busy()),
+            Executed::Gone => error(&stopping()),
+        }
+    }
+}
+
+/// The document of an error of the ledger.
+pub(crate) fn error(e: &CallError) -> Value {
+    let mut object = answer::error_object(e);
+    object["message"] = json!(e.sentence);
+    json!({ "outcome": "error", "error": object })
+}
+
+/// What is said where there is nobody to wait for the answer any more.
+fn stopping() -> CallError {
+    CallError {
+        retry_after: Some(Millis::secs(1)),
+        ..CallError::plain(
+            Kind::Unavailable,
+            "The gateway is stopping.",
+            "Call again with the same key; nothing is done twice.",
+        )
+    }
+}
+
+/// The arguments as an object whose numbers keep their digits.
+///
+/// # Errors
+/// Why they are none.
+pub(crate) fn arguments(raw: Option<&RawValue>) -> Result<Option<RawObject>, String> {
+    let parse = |raw: &RawValue| RawObject::parse(raw.get().to_owned(), &Limits::default());
+    raw.map(parse).transpose().map_err(|e| format!("the arguments are not a JSON object: {e}"))
+}
+
+/// What would be sent; nothing is.
+///
+/// # Errors
+/// [`Unfit`]: the arguments don't fit.
+pub(crate) fn plan(entry: &Entry, given: Option<&RawObject>) -> Result<Value, Unfit> {
+    let mut needs: Vec<Value> = Vec::new();
+    let (would_send, asks) = match &entry.body {
+        Body::Read(tool) => {
+            let arguments = given.cloned().unwrap_or_else(RawObject::empty);
+            entry.schema.check(&arguments)?;
+            match entry.settings.limits.of_call(Whose { principal: "", mode: "" }, &arguments) {
+                Ok(_) => {}
+                Err(limits::Unfit::Arguments(e)) => return Err(e.into()),
+                Err(limits::Unfit::Refused(e)) => return Ok(refused_plan(entry, &e)),
+            }
+            (tool.plan(&arguments)?, false)
+        }
+        Body::Mutating(tool) => {
+            let whose = Whose { principal: "", mode: "" };
+            let creation = match call::creation(entry, tool.as_ref(), given, &entry.settings, whose) {
+                Ok(creation) => creation,
+                Err(limits::Unfit::Arguments(e)) => return Err(e.into()),
+                // What it would be answered is what one wants to know.
+                Err(limits::Unfit::Refused(e)) => return Ok(refused_plan(entry, &e)),
+            };
+            needs = creation
+                .allowances
+                .iter()
+                .map(|a| json!({ "limit": a.to_string(), "amount": a.amount }))
+                .collect();
+            let intent = creation.intent;
+            let shown = intent.map(|i| json!({ "summary": i.summary, "request": payload(&i.body) }));
+            (shown, !creation.asks.is_empty())
+        }
+    };
+    // The request as it is kept holds no credential: what is shown of it is where it goes.
+    let would_send = would_send.map(|mut shown| {
+        shown["credential"] = match entry.body.masked_credential() {
+            Some((name, value)) => json!({ "header": name, "value": value }),
+            None => Value::Null,
+        };
+        shown
+    });
+    Ok(json!({
+        "outcome": "dry_run",
+        "wouldSend": would_send,
+        "approvalNeeded": asks,
+        "needs": needs,
+        "safety": entry.body.safety(),
+    }))
+}
+
+/// The same for a call that a rule would not let through.
+fn refused_plan(entry: &Entry, e: &CallError) -> Value {
+    let mut object = answer::error_object(e);
+    object["message"] = json!(e.sentence);
+    json!({ "outcome": "dry_run", "wouldSend": null, "refused": object, "safety": entry.body.safety() })
+}
+
+/// Executes it. `gone` resolves when whoever asked has left; drive the future to its end all the same, and say what became
+/// of a stored result.
+///
+/// # Errors
+/// [`Unfit`]: nothing was begun.
+pub(crate) async fn run(
+    shared: &Arc<Shared>,
+    wanted: Wanted<'_>,
+    gone: impl Future<Output = ()> + Send,
+) -> Result<Executed, Unfit> {
+    if wanted.entry.requires.is_some() {
+        let why = format!(
+            "{:?} asks its client while it runs, so it can't be run from here",
+            wanted.entry.spec.canonical
+        );
+        return Err(Unfit::NotHere(why));
+    }
+    match &wanted.entry.body {
+        Body::Read(tool) => read(shared, &wanted, tool.as_ref()).await,
+        Body::Mutating(tool) => change(shared, &wanted, tool.as_ref(), gone).await,
+    }
+}
+
+async fn read(shared: &Shared, wanted: &Wanted<'_>, tool: &dyn ReadTool) -> Result<Executed, Unfit> {
+    let entry = wanted.entry;
+    let arguments = wanted.arguments.clone().unwrap_or_else(RawObject::empty);
+    entry.schema.check(&arguments)?;
+    let place = shared.reads.try_acquire();
+    if wanted.yields && place.is_err() {
+        return Ok(Executed::Busy);
+    }
+    if let Some(account) = tool.own_account() {
+        own(shared, entry, &account, &wanted.principal).await?;
+    }
+    // Last, so that nothing is held of a limit for what is not asked.
+    let held = match limits::hold_for_read(shared, entry, &wanted.principal, &arguments).await {
+        Ok(held) => held,
+        Err(limits::Unfit::Arguments(e)) => return Err(e.into()),
+        Err(limits::Unfit::Refused(e)) => return Ok(Executed::Error(e)),
+    };
+    let (mode, changes) = (shared.settings.mode.clone(), shared.changes.clone());
+    let timeout = entry.settings.policy.timeout;
+    let context = Context::new(wanted.principal.clone(), mode, timeout, changes, shared.ledger.clone(), None);
+    let read = tool.read(context, arguments).await;
+    held.end().await;
+    Ok(Executed::Read(read?))
+}
+
+/// The credential that a principal has of its own for this account.
+async fn own(
+    shared: &Shared,
+    entry: &Entry,
+    account: &provider::OwnAccount,
+    principal: &str,
+) -> Result<provider::Own, Unfit> {
+    let found = connect::wait(&shared.connections, account, principal, Millis(0), async {}).await;
+    match found {
+        Ok(Some(own)) => Ok(own),
+        Ok(None) => {
+            let required = connect::required(shared, account, principal, entry).await;
+            Err(Unfit::Call(Box::new(required.error())))
+        }
+        Err(why) => {
+            tracing::warn!(%why, "the credential of a principal can't be read");
+            Err(Unfit::Call(Box::new(connect::unreadable())))
+        }
+    }
+}
+
+/// What keeps a new operation from being opened.
+enum Before {
+    Arguments(BadArguments),
+    Refused(Box<CallError>),
+    Busy,
+}
+
+impl From<limits::Unfit> for Before {
+    fn from(e: limits::Unfit) -> Before {
+        match e {
+            limits::Unfit::Arguments(e) => Before::Arguments(e),
+            limits::Unfit::Refused(e) => Before::Refused(e),
+        }
+    }
+}
+
+async fn change(
+    shared: &Arc<Shared>,
+    wanted: &Wanted<'_>,
+    tool: &dyn Tool,
+    gone: impl Future<Output = ()> + Send,
+) -> Result<Executed, Unfit> {
+    let entry = wanted.entry;
+    let settings = ToolSettings { unkeyed: wanted.unkeyed, wait: wanted.wait, ..entry.settings.clone() };
+    let asked = Asked {
+        principal: wanted.principal.clone(),
+        entry: Some(entry),
+        id: entry.spec.canonical.clone(),
+        arguments: wanted.arguments.as_ref(),
+        key: wanted.key.clone(),
+        settings,
+    };
+    let call = asked.call(&shared.settings.mode).map_err(|e| Unfit::Arguments(e.to_string()))?;
+    let own = match tool.own_account() {
+        Some(account) => Some(own(shared, entry, &account, &asked.principal).await?.mark),
+        None => None,
+    };
+    let whose = Whose { principal: &call.scope.principal, mode: &call.scope.mode };
+    let create = || {
+        // A known operation is answered under any load; only a new one is work.
+        if wanted.yields && shared.ledger.running() >= shared.settings.max_in_flight {
+            return Err(Before::Busy);
+        }
+        let mut creation = call::creation(entry, tool, asked.arguments, &asked.settings, whose)?;
+        if let Some((intent, mark)) = creation.intent.take_if(|_| own.is_some()).zip(own.as_ref()) {
+            let owned = provider::owned(intent, &asked.principal, mark);
+            creation.intent = Some(owned.map_err(|e| Before::Arguments(BadArguments(e)))?);
+        }
+        Ok(creation)
+    };
+    let answer = match shared.ledger.call(&call, &create, gone, |_| {}).await {
+        Ok(answer) => shared.ledger.or_error(&call, answer),
+        Err(Before::Arguments(e)) => return Err(e.into()),
+        Err(Before::Refused(e)) => {
+            limits::count(shared, e.kind);
+            return Ok(Executed::Error(e));
+        }
+        Err(Before::Busy) => return Ok(Executed::Busy),
+    };
+    Ok(match answer {
+        Answer::Result { operation, result, replayed, joined_by } => {
+            Executed::Stored { operation, result, replayed, joined_by }
+        }
+        Answer::Error(e) => Executed::Error(e),
+        // Nothing else is left of an answer once it is put into words.
+        Answer::Gone
+        | Answer::Running { .. }
+        | Answer::Confirm { .. }
+        | Answer::Input { .. }
+        | Answer::Reserve { .. } => Executed::Gone,
+    })
+}
