@@ -4,7 +4,10 @@
 use super::fail::{Done, USAGE};
 use super::out::Out;
 use super::place::Place;
-use super::{doctor_eras, doctor_keys, doctor_providers, doctor_replicas, doctor_tools};
+use super::{
+    doctor_credentials, doctor_eras, doctor_keys, doctor_lists, doctor_providers, doctor_replicas,
+    doctor_tools,
+};
 use crate::Error;
 use crate::config::{Auth, Config, show_size};
 use crate::run::{Core, Loaded, Operator, Use, load};
@@ -182,6 +185,7 @@ async fn integrations(config: &Config, loaded: &Loaded, horizon: Millis, report:
     if loaded.missing.is_empty() {
         report.good("secrets", "all resolve");
     }
+    doctor_credentials::told(loaded, report);
     // Every setting decided, as `serve` would: what can't work shows here.
     let core = match Core::open(config.clone(), Use::Catalog).await {
         Ok(core) => core,
@@ -197,16 +201,13 @@ async fn integrations(config: &Config, loaded: &Loaded, horizon: Millis, report:
     let asking: Vec<&str> = asking.map(|e| &*e.spec.canonical).collect();
     doctor_eras::sessions(&config.server, &asking, report);
     doctor_tools::approvals(&catalog, report);
+    doctor_lists::told(&core.gateway.tool_lists(), report);
     for integration in &loaded.integrations {
         for m in integration.methods().iter().filter(|m| m.effect() == MethodEffect::Mutating) {
             let Some(entry) = catalog.find(m.canonical_id()) else { continue };
-            doctor_tools::retentions(
-                m.canonical_id(),
-                &entry.body.safety(),
-                &entry.settings.policy,
-                horizon,
-                report,
-            );
+            let safety = entry.body.safety();
+            doctor_tools::undecided(config.mode, m.canonical_id(), &safety, report);
+            doctor_tools::retentions(m.canonical_id(), &safety, &entry.settings.policy, horizon, report);
         }
     }
 }

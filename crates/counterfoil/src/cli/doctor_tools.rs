@@ -4,6 +4,7 @@ use super::doctor::Report;
 use crate::config::show_duration;
 use gateway::{Approval, Body, Catalog};
 use ledger::Millis;
+use provider::Mode;
 use serde_json::Value;
 
 /// Who is asked before what, and which tools only clients that know tasks can call.
@@ -19,6 +20,22 @@ pub(super) fn approvals(catalog: &Catalog, report: &mut Report) {
     let tasks: Vec<&str> = tasks.map(|e| &*e.spec.canonical).collect();
     if !tasks.is_empty() {
         report.good("tasks", format!("only clients that know tasks can call {}", tasks.join(", ")));
+    }
+}
+
+/// What changes something and nobody decided about: an error where it is real, since its first unclear outcome would be
+/// the first time that somebody thinks of it.
+pub(super) fn undecided(mode: Mode, id: &str, safety: &Value, report: &mut Report) {
+    if safety["undecided"] != true {
+        return;
+    }
+    let what = "undecided: it changes something, and neither its description, a preset, its manifest nor [tools] says how an unclear outcome of it recovers; it would be in doubt at once";
+    let mend = format!(
+        "describe keys, a look-up or `natural` in the manifest, or decide in counterfoil.toml: [tools.\"{id}\"] recovery = \"key\" | \"natural\" | \"lookup\" | \"confirm\"; \"none\" (never sent twice) is a decision, too"
+    );
+    match mode {
+        Mode::Production => report.error(id, what, &mend),
+        Mode::Sandbox => report.warn(id, what, &mend),
     }
 }
 
@@ -39,11 +56,9 @@ pub(super) fn retentions(
         );
     }
     match strategy {
-        "none" => report.warn(
-            id,
-            "nothing is known of its provider: an unclear outcome is in doubt at once",
-            "set recovery in [tools], or describe keys or a look-up in the manifest",
-        ),
+        // Told by `undecided`.
+        "none" if safety["undecided"] == true => {}
+        "none" => report.good(id, "none, as decided: an unclear outcome is in doubt at once"),
         "confirm" => report.warn(
             id,
             "a person decides every unclear outcome",

@@ -62,11 +62,16 @@ pub(super) async fn run(args: Args, out: &Out) -> Done {
 /// Tells people what came of it, and gives the exit code.
 fn said(out: &Out, answer: &Value) -> u8 {
     match answer["outcome"].as_str() {
+        Some("dry_run") if answer["refused"].is_object() => {
+            out.say(format!("{} nothing was sent, and nothing would be:", out.bold("dry run:")));
+            error(out, &answer["refused"])
+        }
         Some("dry_run") => {
             out.say(format!("{} nothing was sent. This would be:", out.bold("dry run:")));
-            out.say(super::request::text(&answer["wouldSend"]["request"], "{key}"));
+            out.say(would_send(&answer["wouldSend"]));
             out.say("");
-            out.say(format!("promise: {}", answer["safety"]["promise"].as_str().unwrap_or("-")));
+            let promise = answer["safety"]["promise"].as_str().unwrap_or("it changes nothing");
+            out.say(format!("promise: {promise}"));
             if answer["approvalNeeded"] == true {
                 out.say("approval: a person has to say yes first (`counterfoil ops approve`)");
             }
@@ -91,36 +96,41 @@ fn said(out: &Out, answer: &Value) -> u8 {
             }
             if failed { REFUSED } else { 0 }
         }
-        _ => {
-            let error = &answer["error"];
-            out.say(format!(
-                "{} {}",
-                out.bad(error["kind"].as_str().unwrap_or("error")),
-                error["message"].as_str().unwrap_or_default()
-            ));
-            out.say(error["advice"].as_str().unwrap_or_default());
-            for (name, what) in [
-                ("operationId", "operation"),
-                ("retryKey", "retry with --key"),
-                ("newKey", "a second one with --key"),
-            ] {
-                if let Some(value) = error[name].as_str() {
-                    out.say(out.dim(&format!("{what}: {value}")));
-                }
-            }
-            if let ("approval_required", Some(id)) =
-                (error["kind"].as_str().unwrap_or_default(), error["operationId"].as_str())
-            {
-                out.say("");
-                out.say(format!("counterfoil ops show {id}               what will be sent"));
-                out.say(format!(
-                    "counterfoil ops approve {id} --by NAME  send it; --key {id} then gets the result"
-                ));
-                out.say(format!("counterfoil ops deny {id} --by NAME     nothing of it is done"));
-            }
-            code_of_kind(error["kind"].as_str().unwrap_or_default())
+        _ => error(out, &answer["error"]),
+    }
+}
+
+/// Tells an error of the ledger, and gives its exit code.
+fn error(out: &Out, error: &Value) -> u8 {
+    let kind = error["kind"].as_str().unwrap_or("error");
+    out.say(format!("{} {}", out.bad(kind), error["message"].as_str().unwrap_or_default()));
+    out.say(error["advice"].as_str().unwrap_or_default());
+    for (name, what) in [
+        ("operationId", "operation"),
+        ("retryKey", "retry with --key"),
+        ("newKey", "a second one with --key"),
+    ] {
+        if let Some(value) = error[name].as_str() {
+            out.say(out.dim(&format!("{what}: {value}")));
         }
     }
+    if let ("approval_required", Some(id)) = (kind, error["operationId"].as_str()) {
+        out.say("");
+        out.say(format!("counterfoil ops show {id}               what will be sent"));
+        out.say(format!("counterfoil ops approve {id} --by NAME  send it; --key {id} then gets the result"));
+        out.say(format!("counterfoil ops deny {id} --by NAME     nothing of it is done"));
+    }
+    code_of_kind(kind)
+}
+
+/// The request with its credential masked, or why there is none to show.
+fn would_send(shown: &Value) -> String {
+    if shown.is_null() {
+        return "(what it sends shows while it runs: it is a tool of its own)".into();
+    }
+    let credential = &shown["credential"];
+    let header = credential["header"].as_str().zip(credential["value"].as_str());
+    super::request::text_with(&shown["request"], "{key}", header)
 }
 
 /// The text parts of a tool result.

@@ -1,18 +1,18 @@
 //! How a command ends when it doesn't end well: an exit code, a sentence for people, a kind for programs.
 
 use crate::Error;
+use gateway::exec::outcome::{self, Class};
+use ledger::Kind;
 use serde_json::Value;
 
 /// The provider or tool refused.
-pub(super) const REFUSED: u8 = 1;
+pub(super) const REFUSED: u8 = Class::Refused.exit_code();
 /// Usage or configuration.
-pub(super) const USAGE: u8 = 2;
+pub(super) const USAGE: u8 = Class::Usage.exit_code();
 /// It may or may not have happened.
-pub(super) const IN_DOUBT: u8 = 3;
-/// The key belongs to another operation.
-pub(super) const KEY_CONFLICT: u8 = 4;
+pub(super) const IN_DOUBT: u8 = Class::InDoubt.exit_code();
 /// Nothing ran, or a retry is safe.
-pub(super) const UNAVAILABLE: u8 = 5;
+pub(super) const UNAVAILABLE: u8 = Class::Unavailable.exit_code();
 
 /// A command's end: its exit code, or why it failed.
 pub(super) type Done = Result<u8, Fail>;
@@ -70,13 +70,8 @@ impl From<crate::config::ConfigError> for Fail {
     }
 }
 
-/// The exit code of an error object of the wire (`kind`).
+/// The exit code of an error object of the wire (`kind`). What another version says and this one doesn't know is a refusal.
 pub(super) fn code_of_kind(kind: &str) -> u8 {
-    match kind {
-        "in_doubt" => IN_DOUBT,
-        "key_conflict" | "key_expired" => KEY_CONFLICT,
-        "unavailable" | "admission_unknown" | "still_running" => UNAVAILABLE,
-        "bad_arguments" | "key_required" => USAGE,
-        _ => REFUSED,
-    }
+    let known = Kind::ALL.into_iter().find(|k| k.word() == kind);
+    known.map_or(REFUSED, |kind| outcome::class(kind).exit_code())
 }

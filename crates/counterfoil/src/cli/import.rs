@@ -1,12 +1,15 @@
 //! `import`: integration manifests from descriptions of APIs. What an operator has changed in a manifest stays.
 
+mod choose;
+
 use super::fail::{Done, Fail};
 use super::out::Out;
+use choose::{Chosen, choose};
 use openapi::read::MAX_BYTES;
 use openapi::{Description, Options, Selection};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::io::{Read as _, Write as _};
+use std::io::{IsTerminal as _, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
 #[derive(Debug, clap::Subcommand)]
@@ -29,12 +32,15 @@ pub(super) struct Args {
     /// Only paths that fit: * is any part of a segment, ** of a path; may be repeated
     #[arg(long, value_name = "GLOB")]
     path: Vec<String>,
-    /// Only the operation with this id; may be repeated
+    /// Only the operation with this id, or this verb and path; may be repeated
     #[arg(long, value_name = "ID")]
     operation: Vec<String>,
     /// All operations, whatever was chosen when it was imported before
     #[arg(long, conflicts_with_all = ["tag", "path", "operation"])]
     all: bool,
+    /// Choose by numbers at the terminal: tags, then operations
+    #[arg(long, conflicts_with_all = ["tag", "path", "operation", "all"])]
+    choose: bool,
     /// Where requests go to in production [default: as described]
     #[arg(long, value_name = "URL")]
     base_url: Option<String>,
@@ -68,16 +74,21 @@ pub(super) fn run(command: Command, out: &Out) -> Done {
     if let Some(preset) = &args.preset {
         provider::Preset::named(preset).map_err(|e| Fail::usage(e.message))?;
     }
+    if args.choose && !(std::io::stdin().is_terminal() && std::io::stderr().is_terminal()) {
+        return Err(Fail::usage(
+            "--choose asks at a terminal, and there is none; nothing is written. Choose with --tag, --path or --operation",
+        ));
+    }
     let mut documents = Vec::new();
     for file in &args.files {
-        documents.push(one(&args, file, out)?);
+        documents.extend(one(&args, file, out)?);
     }
     out.document(&json!({ "imported": documents, "written": !args.dry_run }));
     Ok(0)
 }
 
 /// Imports one description, and says what became of it.
-fn one(args: &Args, file: &Path, out: &Out) -> Result<Value, Fail> {
+fn one(args: &Args, file: &Path, out: &Out) -> Result<Option<Value>, Fail> {
     let failed = |e: openapi::Error| Fail::usage(plain(&format!("{}: {e}", file.display())));
     let description = Description::read(&read(file, MAX_BYTES)?).map_err(failed)?;
     let name = args.name.clone().unwrap_or_else(|| description.name());
@@ -87,14 +98,31 @@ fn one(args: &Args, file: &Path, out: &Out) -> Result<Value, Fail> {
     {
         return Err(Fail::usage(format!("the name {name:?} must be 1 to 64 of A-Z a-z 0-9 _ -")));
     }
-    let options = Options {
-        name: Some(name.clone()),
-        selection: Selection {
+    let chosen = if args.choose {
+        let asked = choose(&description.operations(), &mut std::io::stdin().lock(), &mut std::io::stderr());
+        asked.map_err(|e| Fail::usage(format!("the terminal can't be read: {e}; nothing is written")))?
+    } else if args.all {
+        Chosen::All
+    } else {
+        Chosen::These(Selection {
             tags: args.tag.clone(),
             paths: args.path.clone(),
             operations: args.operation.clone(),
-        },
-        all: args.all,
+        })
+    };
+    let all = chosen == Chosen::All;
+    let selection = match chosen {
+        Chosen::All => Selection::default(),
+        Chosen::These(selection) => selection,
+        Chosen::Nothing => {
+            out.say(format!("{}: nothing is chosen, and nothing is written", file.display()));
+            return Ok(None);
+        }
+    };
+    let options = Options {
+        name: Some(name.clone()),
+        selection,
+        all,
         base_url: args.base_url.clone(),
         sandbox_url: args.sandbox_url.clone(),
         variables: args.server_variable.iter().cloned().collect::<BTreeMap<_, _>>(),
@@ -110,9 +138,9 @@ fn one(args: &Args, file: &Path, out: &Out) -> Result<Value, Fail> {
     tell(out, &imported, &manifest, args.dry_run, same);
     let modes: Vec<&str> = imported.modes.iter().map(|m| m.as_str()).collect();
     let report = serde_json::to_value(&imported.report).map_err(|e| Fail::usage(e.to_string()))?;
-    Ok(
+    Ok(Some(
         json!({ "file": file.display().to_string(), "manifest": manifest.display().to_string(), "modes": modes, "report": report }),
-    )
+    ))
 }
 
 /// A file's text, if it isn't larger than it may be.

@@ -54,6 +54,11 @@ fn describe(out: &Out, m: &Value) {
         out.say(format!("http      {http}"));
     }
     out.say(format!("retry     {}", text(&safety["retry"])));
+    if safety["undecided"] == true {
+        out.say(
+            "undecided nobody said how an unclear outcome recovers; `counterfoil doctor` says how to decide",
+        );
+    }
     if m["effect"] == "mutating" {
         out.say(format!("promise   {}", text(&safety["promise"])));
         out.say(format!("approval  {}", approval(text(&m["approval"]))));
@@ -69,11 +74,20 @@ fn describe(out: &Out, m: &Value) {
                 Some("region") => ", one scope per region of the account",
                 _ => "",
             };
+            let from = safety["keyCarrierFrom"].as_str().map(|f| format!(" (from {f})")).unwrap_or_default();
             out.say(format!(
-                "key       in {carrier}{scope}; replays are safe {}{published}",
+                "key       in {carrier}{from}{scope}; replays are safe {}{published}",
                 within(&safety["replayForMs"]["value"])
             ));
+            if let Some(compared) = safety["keyCompares"].as_str() {
+                out.say(format!("          of a repeat the provider compares {compared}"));
+            }
         }
+    }
+    for (n, limit) in m["limits"].as_array().into_iter().flatten().enumerate() {
+        out.say(format!("{:10}{}", if n == 0 { "limits" } else { "" }, text(limit)));
+    }
+    if m["effect"] == "mutating" {
         out.say("");
         settings(out, m);
     }

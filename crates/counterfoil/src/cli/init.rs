@@ -14,9 +14,9 @@ enum Mode {
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// For trying things out with the sandbox provider, or for real providers
-    #[arg(long, value_enum, default_value = "sandbox")]
-    mode: Mode,
+    /// For trying things out with the sandbox provider, or for real providers [default: sandbox]
+    #[arg(long, value_enum, hide_default_value = true)]
+    mode: Option<Mode>,
     /// Where; made if it isn't there
     #[arg(long, value_name = "DIR", default_value = ".")]
     dir: PathBuf,
@@ -28,7 +28,11 @@ const MANIFEST: &str = include_str!("templates/manifest.toml");
 const IGNORE: &str = ".counterfoil/\n*.secret\n";
 
 pub(super) fn run(args: &Args, out: &Out) -> Done {
-    let config = match args.mode {
+    if let Some(wanted) = args.mode {
+        written_once(&args.dir.join(crate::config::FILE), wanted)?;
+    }
+    let mode = args.mode.unwrap_or(Mode::Sandbox);
+    let config = match mode {
         Mode::Sandbox => SANDBOX,
         Mode::Production => PRODUCTION,
     };
@@ -52,11 +56,30 @@ pub(super) fn run(args: &Args, out: &Out) -> Done {
     }
     out.document(&json!({ "directory": args.dir.display().to_string(), "written": written, "kept": kept }));
     out.say("");
-    out.say(match args.mode {
+    out.say(match mode {
         Mode::Sandbox => "Next: `counterfoil serve`, then `counterfoil methods`.",
         Mode::Production => "Next: describe your provider in integrations/, name it in counterfoil.toml, then `counterfoil doctor` and `counterfoil api-keys create --principal NAME`.",
     });
     Ok(0)
+}
+
+/// Refuses a mode other than the one that a configuration which is there has: what was tried out and what is real share
+/// nothing, so a folder has one mode from its first day on.
+fn written_once(file: &Path, wanted: Mode) -> Result<(), Fail> {
+    // What can't be read says nothing of its mode, and is kept as it is.
+    let Ok(config) = crate::config::Config::load(file) else { return Ok(()) };
+    let is = config.mode.as_str();
+    let wanted = match wanted {
+        Mode::Sandbox => provider::Mode::Sandbox,
+        Mode::Production => provider::Mode::Production,
+    };
+    if config.mode == wanted {
+        return Ok(());
+    }
+    Err(Fail::usage(format!(
+        "{} is there, in {is} mode: the mode is written once, and nothing was changed. Make the other one in a folder of its own (--dir), with a ledger of its own",
+        file.display()
+    )))
 }
 
 fn write(path: &Path, text: &str) -> std::io::Result<()> {

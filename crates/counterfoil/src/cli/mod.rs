@@ -7,14 +7,18 @@
 mod api_keys;
 mod arguments;
 mod auth;
+mod auth_connect;
+mod auth_status;
 mod backup;
 mod call;
 mod caller;
 mod completions;
 mod demo;
 mod doctor;
+mod doctor_credentials;
 mod doctor_eras;
 mod doctor_keys;
+mod doctor_lists;
 mod doctor_providers;
 mod doctor_replicas;
 mod doctor_tools;
@@ -36,6 +40,7 @@ mod ready;
 mod request;
 mod sandbox;
 mod serve;
+mod skill;
 
 use clap::{Parser, Subcommand};
 use fail::{Done, Fail};
@@ -91,7 +96,7 @@ enum Command {
     /// Make, list and revoke API keys
     #[command(subcommand)]
     ApiKeys(api_keys::Command),
-    /// See and forget credentials that principals gave of their own
+    /// Connect, see and forget credentials
     #[command(subcommand)]
     Auth(auth::Command),
     /// See and turn the key ring that seals what clients carry
@@ -99,6 +104,8 @@ enum Command {
     Keys(keys::Command),
     /// Say what is wrong, and how to mend it
     Doctor(doctor::Args),
+    /// Print a guide for agents that use this program
+    Skill(skill::Args),
     /// Print a completion script for a shell
     Completions(completions::Args),
 }
@@ -159,6 +166,7 @@ async fn run(command: Command, out: &Out) -> Done {
         Command::Auth(command) => auth::run(command, out).await,
         Command::Keys(command) => keys::run(command, out).await,
         Command::Doctor(args) => doctor::run(args, out).await,
+        Command::Skill(args) => skill::run(&args, out),
         Command::Completions(args) => completions::run(&args),
     }
 }

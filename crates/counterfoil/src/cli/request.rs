@@ -12,14 +12,20 @@ fn spliced(pieces: &Value, key: &str) -> Option<String> {
 
 /// The request line, headers and body; the whole record where it is of another form.
 pub(super) fn text(intent: &Value, key: &str) -> String {
-    plain(intent, key).unwrap_or_else(|| pretty(intent))
+    text_with(intent, key, None)
 }
 
-fn plain(intent: &Value, key: &str) -> Option<String> {
+/// The same, with a header that the record doesn't have.
+pub(super) fn text_with(intent: &Value, key: &str, header: Option<(&str, &str)>) -> String {
+    plain(intent, key, header).unwrap_or_else(|| pretty(intent))
+}
+
+fn plain(intent: &Value, key: &str, header: Option<(&str, &str)>) -> Option<String> {
     let mut lines = vec![format!("{} {}", intent["method"].as_str()?, spliced(&intent["url"], key)?)];
     for header in intent["headers"].as_array()? {
         lines.push(format!("{}: {}", header[0].as_str()?, spliced(&header[1], key)?));
     }
+    lines.extend(header.map(|(name, value)| format!("{name}: {value}")));
     if let Some(body) = intent.get("body") {
         let body = spliced(body, key)?;
         let shown = serde_json::from_str::<Value>(&body).map_or(body, |json| pretty(&json));
@@ -32,13 +38,15 @@ fn plain(intent: &Value, key: &str) -> Option<String> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use super::text;
+    use super::{text, text_with};
     use serde_json::json;
 
     #[test]
     fn the_key_goes_where_it_goes() {
         let intent = json!({ "method": "POST", "url": ["http://h/v1/r?k=", ""], "headers": [["Idempotency-Key", ["", ""]]], "body": ["{\"a\":1}"] });
         assert_eq!(text(&intent, "K"), "POST http://h/v1/r?k=K\nIdempotency-Key: K\n\n{\n  \"a\": 1\n}");
+        let masked = Some(("Authorization", "Bearer ****"));
+        assert!(text_with(&intent, "K", masked).contains("Key: K\nAuthorization: Bearer ****\n\n{"));
         assert_eq!(text(&json!({ "v": 9 }), "K"), "{\n  \"v\": 9\n}");
     }
 }

@@ -1,8 +1,8 @@
 //! `COUNTERFOIL__SECTION__KEY`: the environment over the file.
 
 use super::error::At;
-use super::keyring;
 use super::node::{Entry, Faults, Kind, Node};
+use credentials::keyring;
 use provider::nearest;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};

@@ -9,16 +9,19 @@
 mod environment;
 mod eras;
 mod error;
-mod keyring;
+mod limits;
 mod node;
 mod place;
 mod seal;
 mod sections;
 mod tools;
 mod values;
+mod views;
 
 pub use error::{At, ConfigError, Problem};
 pub use gateway::LegacySessions;
+pub(crate) use limits::hint;
+pub use limits::{Budget, LimitsConfig};
 pub use place::{BusConfig, LedgerConfig, LedgerPlace, Postgres, SecretUrl};
 pub(crate) use provider::nearest;
 pub use seal::SealConfig;
@@ -26,6 +29,8 @@ pub use seal::SealConfig;
 pub(crate) use seal::named_master;
 pub use tools::{Defaults, Set, ToolConfig};
 pub use values::{Webhook, parse_size, show_duration, show_size};
+pub use views::ViewConfig;
+pub(crate) use views::fits;
 
 use ledger::Millis;
 use mcp::Eras;
@@ -69,6 +74,10 @@ pub struct Config {
     pub integrations: Vec<IntegrationRef>,
     /// `[tools."id"]`, in their order.
     pub tools: Vec<ToolConfig>,
+    /// `[limits."name"]`, in their order.
+    pub limits: Vec<LimitsConfig>,
+    /// `[[view]]`, in their order.
+    pub views: Vec<ViewConfig>,
     /// `[alerts] webhook`: where alerts are posted.
     pub webhook: Option<Webhook>,
     /// `[sandbox]`: the bundled provider is mounted; its address.
@@ -184,6 +193,8 @@ impl Config {
             defaults: Defaults::default(),
             integrations: Vec::new(),
             tools: Vec::new(),
+            limits: Vec::new(),
+            views: Vec::new(),
             webhook: None,
             sandbox: Some(SocketAddr::from(([127, 0, 0, 1], 8690))),
         }

@@ -335,6 +335,29 @@ impl<'a> Reader<'a> {
         out
     }
 
+    /// A whole number between two bounds.
+    pub fn whole(&self, key: &'static str, least: u64, most: u64) -> Option<(u64, At)> {
+        let entry = self.take(key)?;
+        let number = match &entry.value.kind {
+            Kind::Integer(n) => u64::try_from(*n).ok(),
+            Kind::Variable(s) => s.parse().ok(),
+            _ => {
+                self.wrong(entry, "a whole number");
+                return None;
+            }
+        };
+        let found = number.filter(|n| (least..=most).contains(n));
+        if found.is_none() {
+            self.faults.add(&entry.value.at, format!("{key} must be a whole number from {least} to {most}"));
+        }
+        found.map(|n| (n, entry.value.at.clone()))
+    }
+
+    /// Whether the key holds a list.
+    pub fn is_list(&self, key: &str) -> bool {
+        self.entries.iter().any(|(e, _)| e.key == key && matches!(e.value.kind, Kind::List(_)))
+    }
+
     /// Whether the key holds a table.
     pub fn is_table(&self, key: &str) -> bool {
         self.entries.iter().any(|(e, _)| e.key == key && matches!(e.value.kind, Kind::Table(_)))

@@ -3,7 +3,9 @@
 use super::environment::Environment;
 use super::error::At;
 use super::node::{Entry, Faults, Reader};
-use super::{Auth, Config, IntegrationRef, SANDBOX_LISTEN, Server, eras, place, seal, tools, values};
+use super::{
+    Auth, Config, IntegrationRef, SANDBOX_LISTEN, Server, eras, limits, place, seal, tools, values, views,
+};
 use ledger::Millis;
 use provider::Mode;
 use std::collections::HashMap;
@@ -30,6 +32,8 @@ pub(super) fn read(file: &Path, entries: &[Entry], environment: &Environment, fa
     let integrations = integrations(&root, base);
     let tools =
         root.table("tools").map(|t| tools::tools(&t, &defaults, ledger.retention)).unwrap_or_default();
+    let views = views::read(&root, &server.path, auth);
+    let limits = root.table("limits").map(|l| limits::read(&l)).unwrap_or_default();
     let sandbox = root.table("sandbox").map(|s| sandbox(&s));
 
     if let (Some(_), Mode::Production) = (sandbox, mode) {
@@ -55,6 +59,8 @@ pub(super) fn read(file: &Path, entries: &[Entry], environment: &Environment, fa
         defaults,
         integrations,
         tools,
+        limits,
+        views,
         webhook,
         sandbox,
     }

@@ -142,6 +142,7 @@ impl Tool for Changing {
             "recovery": { "value": weakest.map(Strategy::word), "from": "its methods" },
             "promise": weakest.map(|s| format!("of each effect: {}", s.promise())),
             "retry": "each effect recovers by its method's strategy; what happened is not sent again",
+            "repeat": weakest.map(|s| gateway::safety::repeat(s, false)),
             "calls": calls,
         })
     }

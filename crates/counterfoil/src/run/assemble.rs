@@ -1,5 +1,6 @@
 //! From the configuration to the tools that are served: manifests read, secrets resolved, every setting decided.
 
+use super::limits;
 use crate::config::{At, Auth, Config, ConfigError, Problem, Set, ToolConfig, nearest, read_file};
 use crate::native::{Bound, Chosen, Native, Registry};
 use gateway::catalog::ListSettings;
@@ -23,6 +24,8 @@ pub struct Loaded {
     pub executor: Arc<HttpExecutor>,
     /// Credentials that are missing or unusable: calls that need one fail before they send.
     pub missing: Vec<provider::CredentialError>,
+    /// Which of their providers are down.
+    pub(crate) breakers: limits::ByIntegration,
 }
 
 /// What is offered, checked.
@@ -89,10 +92,14 @@ pub(crate) fn load_with(
     }
     let credentials = ConfigCredentials::load(&integrations)
         .map_err(|e| ConfigError { problems: vec![from_provider(&e)] })?;
+    let credentials = credentials.with_store(&super::credentials::live());
     let missing = credentials.missing();
     let credentials = credentials.with_own(connections);
-    let executor = Arc::new(HttpExecutor::new(Arc::new(credentials)));
-    Ok(Loaded { integrations, executor, missing })
+    let breakers = limits::ByIntegration::new(config, &integrations);
+    let watch = breakers.by_origin(&integrations);
+    let executor = HttpExecutor::new(Arc::new(credentials));
+    let executor = if watch.is_empty() { executor } else { executor.watched_by(Arc::new(watch)) };
+    Ok(Loaded { integrations, executor: Arc::new(executor), missing, breakers })
 }
 
 /// Why principals can't have credentials of their own here, if an integration asks for that.
@@ -145,6 +152,8 @@ pub(crate) fn catalog(
     };
     let catalog = Catalog::build(offer, &lists)
         .map_err(|e| ConfigError { problems: vec![from_catalog(config, &e)] })?;
+    let views = super::views::of(config, &catalog)?;
+    let catalog = catalog.with_views(views);
     Ok(Assembled { catalog, methods })
 }
 
@@ -178,7 +187,9 @@ fn tools(config: &Config, loaded: &Loaded, native: &Native) -> Result<(Vec<Serve
             add(&t.at, format!("there is no method {:?}; {hint}", t.id));
         }
     }
-    let mut out = natives(config, &methods, native, &mut add);
+    let ids: Vec<&str> = known().collect();
+    limits::unknown(config, &loaded.integrations, ids.iter().copied(), &mut add);
+    let mut out = natives(config, loaded, &methods, native, &mut add);
     let mut bound = HashMap::new();
     for m in methods {
         let own = config.tools.iter().find(|t| t.id == m.canonical_id());
@@ -195,8 +206,17 @@ fn tools(config: &Config, loaded: &Loaded, native: &Native) -> Result<(Vec<Serve
             settings(config, own, &Chosen::default()),
             &loaded.executor,
         ) {
-            Ok((mut spec, settings, body)) => {
+            Ok((mut spec, mut settings, body)) => {
                 unknown_limits(own, &spec, &mut add);
+                let of = limits::Of {
+                    config,
+                    breakers: &loaded.breakers,
+                    spec: &spec,
+                    timeout: settings.policy.timeout,
+                    reads: m.effect() == MethodEffect::Read,
+                    calls: &[],
+                };
+                settings.limits = of.limits(&mut add);
                 if let Some(name) = own.and_then(|t| t.name.as_ref()) {
                     spec.name.clone_from(&name.value);
                 }
@@ -223,6 +243,7 @@ fn tools(config: &Config, loaded: &Loaded, native: &Native) -> Result<(Vec<Serve
 /// The native tools, in their order, with what `[tools]` says of them.
 fn natives(
     config: &Config,
+    loaded: &Loaded,
     methods: &[&Method],
     native: &Native,
     add: &mut impl FnMut(&At, String),
@@ -270,6 +291,15 @@ fn natives(
             tool.offered(settings(config, own, tool.chosen()), &native.methods());
         settings.mode = mode(config, own, spec.mode);
         unknown_limits(own, &spec, add);
+        let of = limits::Of {
+            config,
+            breakers: &loaded.breakers,
+            spec: &spec,
+            timeout: settings.policy.timeout,
+            reads: tool.only_reads(),
+            calls: tool.calls(),
+        };
+        settings.limits = of.limits(add);
         // Whoever wants a yes for a method wants it whichever way the method is called.
         if settings.approval == Approval::Never && own.is_none_or(|t| t.approval.is_none()) {
             for t in config.tools.iter().filter(|t| tool.calls().contains(&t.id)) {
@@ -421,6 +451,7 @@ fn settings(config: &Config, own: Option<&ToolConfig>, chosen: &Chosen) -> ToolS
         mode: mode(config, own, None),
         approval: approval(config, own, chosen),
         policy,
+        limits: Arc::default(),
     }
 }
 

@@ -7,7 +7,7 @@ use super::control::Operator;
 use super::executor::Replaceable;
 use super::opened::{Opened, bus_of};
 use super::origins::{self, Origins};
-use super::{backup, replicas, sealing};
+use super::{backup, replicas, sealing, undecided, views};
 use crate::Error;
 use crate::config::{Auth, Config, LedgerConfig};
 use crate::native::Native;
@@ -184,6 +184,9 @@ impl Core {
             keeper: keeper.clone(),
             connections: connections.clone(),
         });
+        if purpose == Use::Serve {
+            undecided::log(&config, &gateway.catalog());
+        }
         let api_keys = Arc::new(ApiKeys::new(store).with_eras(config.server.eras_by_principal.clone()));
         let operator = gateway::operator::router(&gateway, api_keys.clone())
             .merge(origins.router())
@@ -309,6 +312,7 @@ impl Core {
             ("[server] mode", old.mode != new.mode),
             ("[server] listen", old.server.listen.ip() != new.server.listen.ip()),
             ("[server] path", old.server.path != new.server.path),
+            ("[[view]] path", views::paths(old) != views::paths(new)),
             ("[server] allowed_hosts", old.server.allowed_hosts != new.server.allowed_hosts),
             ("[server] allowed_origins", old.server.allowed_origins != new.server.allowed_origins),
             ("[server] public_url", old.server.public_url != new.server.public_url),

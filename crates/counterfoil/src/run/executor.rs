@@ -1,7 +1,7 @@
 //! The one who sends, replaceable on reload: a request that is under way ends with the credentials it began with.
 
 use async_trait::async_trait;
-use ledger::{EffectKey, Executor, Intent, Looked, Millis, Sent};
+use ledger::{Asked, EffectKey, Executor, Intent, Looked, Millis, Sent};
 use provider::HttpExecutor;
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -28,5 +28,8 @@ impl Executor for Replaceable {
     }
     async fn look_up(&self, intent: &Intent, key: &EffectKey, timeout: Millis) -> Looked {
         self.now().look_up(intent, key, timeout).await
+    }
+    async fn look_up_since(&self, intent: &Intent, key: &EffectKey, timeout: Millis, asked: Asked) -> Looked {
+        self.now().look_up_since(intent, key, timeout, asked).await
     }
 }

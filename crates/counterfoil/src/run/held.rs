@@ -93,6 +93,7 @@ impl Held {
         let address = listener.local_addr().map_err(bind)?;
         let http = HttpConfig {
             path: config.server.path.clone(),
+            views: super::views::paths(config),
             port: Some(address.port()),
             allowed_hosts: hosts(config),
             allowed_origins: config.server.allowed_origins.clone(),

@@ -7,14 +7,18 @@ mod bundled;
 mod claim;
 mod control;
 mod core;
+pub(crate) mod credentials;
 mod executor;
 mod held;
+mod limits;
 mod lines;
 mod opened;
 mod origins;
 mod replicas;
 mod sealing;
 pub(crate) mod socket;
+pub(crate) mod undecided;
+mod views;
 
 #[cfg(feature = "cli")]
 pub(crate) use self::core::data_directory;

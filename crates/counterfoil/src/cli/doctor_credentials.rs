@@ -1,0 +1,43 @@
+//! `doctor`: whether the user's credential store can be used, and which integrations can't be reached in this mode.
+
+use super::doctor::Report;
+use crate::run::{Loaded, credentials as kept};
+
+/// See the module.
+pub(super) fn told(loaded: &Loaded, report: &mut Report) {
+    for i in &loaded.integrations {
+        if i.closed().is_some() {
+            report.warn(
+                i.name(),
+                "has no sandbox host, so each of its methods refuses in this mode",
+                "add base_url = { sandbox = \"https://…\", production = \"https://…\" }, or serve in production mode",
+            );
+        }
+    }
+    let store = match kept::store() {
+        Ok(store) => store,
+        // Nobody who needs none is told.
+        Err(_) if loaded.integrations.iter().all(|i| i.stored().is_none()) => return,
+        Err(e) => return report.error("credentials", e.to_string(), "set it"),
+    };
+    match store.look() {
+        Ok(None) => {}
+        Ok(Some(listing)) => {
+            let place = listing.key_at.shown(store.folder(), &listing.key_id);
+            let unread: Vec<_> =
+                listing.entries.iter().filter_map(|e| store.open(&listing, e).err()).collect();
+            match unread.first() {
+                Some(e) => report.error("credentials", e.to_string(), "put it right, or connect it again"),
+                None => report.good(
+                    "credentials",
+                    format!("{} in {}, under {place}", listing.entries.len(), store.file().display()),
+                ),
+            }
+        }
+        Err(e) => report.error(
+            "credentials",
+            e.to_string(),
+            "put it right; calls that need one fail before they send",
+        ),
+    }
+}
