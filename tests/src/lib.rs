@@ -6,6 +6,7 @@
 //! where it is by `COUNTERFOIL_BIN` and `COUNTERFOIL_BUILD_DIR`; without them every test that needs them fails and
 //! says so.
 
+pub mod arguments;
 pub mod bad_input;
 pub mod cable;
 pub mod clients;
@@ -18,6 +19,7 @@ pub mod naive;
 pub mod native;
 pub mod nats;
 pub mod nginx;
+pub mod prism;
 pub mod process;
 pub mod proxy;
 pub mod random;

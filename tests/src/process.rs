@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// How long a process may take until it says that it is ready.
-const READY_WITHIN: Duration = Duration::from_secs(30);
+const READY_WITHIN: Duration = Duration::from_secs(90);
 
 const HOW: &str = "run `cargo xtask test` (it builds the binary, installs the clients and sets this)";
 

@@ -28,7 +28,19 @@ store 1f1e1d1c1b1a191817161514131211100f0e0d0c0b0a09080706050403020100
 echo "another: $("$1" serve --listen 127.0.0.1:0 2>&1 || true)"
 "#;
 
-fn session(folder: &std::path::Path) -> Result<Output> {
+/// `$1` is the program. The key of the user's credentials goes from the keyring into a file, and what is kept opens all the time.
+const CONNECTED: &str = r#"
+set -eu
+printf password | gnome-keyring-daemon --unlock --components=secrets >/dev/null
+printf CANARY-key | "$1" auth connect things --stdin --keyring --json
+"$1" auth status --json
+echo "second: $("$1" auth key --keyring --json)"
+"$1" auth status --json
+echo "file: $("$1" auth key --file --json)"
+"$1" auth status --json
+"#;
+
+fn session(folder: &std::path::Path, script: &str) -> Result<Output> {
     let home = folder.join("home");
     let runtime = folder.join("runtime");
     for d in [&home, &runtime] {
@@ -36,9 +48,10 @@ fn session(folder: &std::path::Path) -> Result<Output> {
     }
     std::fs::set_permissions(&runtime, std::os::unix::fs::PermissionsExt::from_mode(0o700))?;
     Command::new("timeout")
-        .args(["100", "dbus-run-session", "--", "sh", "-c", DAY, "sh"])
+        .args(["100", "dbus-run-session", "--", "sh", "-c", script, "sh"])
         .arg(binary()?)
         .current_dir(folder)
+        .env("COUNTERFOIL_CREDENTIALS", home.join("credentials"))
         .env("HOME", home)
         .env("XDG_RUNTIME_DIR", runtime)
         .stdin(Stdio::null())
@@ -51,7 +64,7 @@ fn a_master_key_is_read_from_the_keyring() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let file = "[server]\nname = \"desk\"\n[seal]\nmaster = \"${keyring:billing}\"\n";
     std::fs::write(folder.path().join("counterfoil.toml"), file)?;
-    let out = session(folder.path())?;
+    let out = session(folder.path(), DAY)?;
     let said = String::from_utf8_lossy(&out.stdout).into_owned();
     ensure!(out.status.success(), "{out:?}");
 
@@ -65,5 +78,27 @@ fn a_master_key_is_read_from_the_keyring() -> Result<()> {
     for secret in ["000102030405", "1f1e1d1c1b1a"] {
         ensure!(!said.contains(secret), "{said}");
     }
+    Ok(())
+}
+
+#[test]
+fn credentials_are_kept_under_a_key_of_the_keyring() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let path = folder.path();
+    let config = "[[integration]]\nname = \"things\"\nmanifest = \"things.toml\"\n";
+    let manifest = "name = \"things\"\nbase_url = \"http://127.0.0.1:1\"\n[auth]\nkind = \"bearer\"\n[methods.list]\nhttp = \"GET /\"\n";
+    std::fs::write(path.join("counterfoil.toml"), config)?;
+    std::fs::write(path.join("things.toml"), manifest)?;
+    let out = session(path, CONNECTED)?;
+    let said = String::from_utf8_lossy(&out.stdout).into_owned();
+    ensure!(out.status.success(), "{out:?}");
+    ensure!(!said.contains("CANARY") && said.matches("\"state\":\"valid\"").count() == 3, "{said}");
+    ensure!(said.contains("the keyring's entry credentials-mk-"), "{said}");
+    let kept = |ending: &str| -> Result<usize> {
+        let all = std::fs::read_dir(path.join("home/credentials"))?;
+        Ok(all.flatten().filter(|e| e.path().extension().is_some_and(|x| x == ending)).count())
+    };
+    // Only the last key is in a file.
+    ensure!(kept("key")? == 1 && kept("json")? == 1, "{said}");
     Ok(())
 }

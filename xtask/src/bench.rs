@@ -9,7 +9,8 @@ use std::path::PathBuf;
 use std::process::Command;
 
 /// The programs of the package with the benchmarks.
-const PROGRAMS: [&str; 7] = ["asks", "bench", "echo", "echo_axum", "echo_rmcp", "fill", "seal_rate"];
+const PROGRAMS: [&str; 8] =
+    ["asks", "bench", "echo", "echo_axum", "echo_rmcp", "exec_overhead", "fill", "seal_rate"];
 
 /// Runs it. Whether every bar was met. With `first` as the first argument: a first look at cost, a read-only call and a
 /// ledgered one at 1, 16 and 64 connections.

@@ -1,5 +1,6 @@
 //! The official clients of both eras, each from its own lock file into `build/clients/`. The Rust client is not
-//! installed: its worker is a program of the tests and built with them.
+//! installed: its worker is a program of the tests and built with them. And our own thin clients, built and checked as
+//! they are published.
 
 use crate::install::{Stamp, apt, locked_packages, version};
 use crate::steps::must;
@@ -19,7 +20,60 @@ const PYTHON: [&str; 2] = ["py", "py1"];
 /// A package can't be had; says which.
 pub fn install() -> Result<()> {
     TYPESCRIPT.iter().try_for_each(|name| typescript(name))?;
-    PYTHON.iter().try_for_each(|name| python(name))
+    PYTHON.iter().try_for_each(|name| python(name))?;
+    own_typescript()?;
+    own_python()
+}
+
+/// The files of one of our own, copied to where building it leaves the repository alone.
+fn copied(language: &str) -> Result<PathBuf> {
+    let folder = folder(&format!("own-{language}"));
+    copy(&root().join("clients").join(language), &folder)?;
+    Ok(folder)
+}
+
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    std::fs::create_dir_all(to)?;
+    for entry in std::fs::read_dir(from).with_context(|| from.display().to_string())? {
+        let entry = entry?;
+        let (name, path) = (entry.file_name(), entry.path());
+        let made = ["dist", "node_modules", "build", "__pycache__"].iter().any(|made| name == *made);
+        if path.is_dir() {
+            if !made {
+                copy(&path, &to.join(name))?;
+            }
+        } else {
+            std::fs::copy(&path, to.join(name)).with_context(|| path.display().to_string())?;
+        }
+    }
+    Ok(())
+}
+
+/// Types checked, built, and packed as it would be published.
+fn own_typescript() -> Result<()> {
+    let folder = copied("typescript")?;
+    locked_packages(&root().join("clients/typescript"), &folder, &[])?;
+    for args in
+        [&["run", "--silent", "check"][..], &["run", "--silent", "build"], &["pack", "--silent", "--dry-run"]]
+    {
+        must(Command::new("npm").args(args).current_dir(&folder))?;
+    }
+    Ok(())
+}
+
+/// Built and installed into an environment with nothing else in it.
+fn own_python() -> Result<()> {
+    let folder = copied("python")?;
+    let venv = folder.join("venv");
+    if version(&venv.join("bin/python"), "--version").is_none() {
+        must(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&venv))?;
+    }
+    let mut pip = Command::new(venv.join("bin/python"));
+    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--force-reinstall"]);
+    must(pip.arg(&folder))?;
+    // What is tested is what was installed, not the files beside the tests.
+    let package = folder.join("counterfoil_client");
+    std::fs::remove_dir_all(&package).with_context(|| package.display().to_string())
 }
 
 fn source(name: &str) -> PathBuf {

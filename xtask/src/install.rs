@@ -165,6 +165,16 @@ pub fn conformance() -> Result<PathBuf> {
     nginx()
 }
 
+/// What judges the requests of imported methods, and the published descriptions that they are imported from.
+///
+/// # Errors
+/// A package can't be had; says which.
+pub fn validator() -> Result<()> {
+    node()?;
+    crate::import::descriptions()?;
+    locked_packages(&root().join("tests/prism"), &build_dir().join("prism"), &[]).map(drop)
+}
+
 /// The machine's nginx, or Debian's package unpacked into `build/`: so nothing is started as a service, and no root is
 /// needed.
 fn nginx() -> Result<PathBuf> {

