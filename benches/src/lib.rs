@@ -4,7 +4,9 @@
 //! server's. Figures that compare two servers are taken in pairs, one right after the other, so that what else the
 //! machine does meets both.
 
+pub mod exec;
 pub mod figures;
+pub mod lists;
 pub mod load;
 pub mod peers;
 pub mod process;

@@ -6,13 +6,13 @@ use clap::Parser;
 use counterfoil_benches::figures::Figures;
 use counterfoil_benches::process::load_average;
 use counterfoil_benches::runs::{self, Extent, PAIRS};
-use counterfoil_benches::{replicas, state, streams};
+use counterfoil_benches::{exec, lists, replicas, state, streams};
 use serde_json::json;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 /// The groups of figures that are taken together, by their names or the beginnings of them.
-const NAMES: [&[&str]; 8] = [
+const NAMES: [&[&str]; 10] = [
     &["readonly_vs_axum_16", "readonly_vs_axum_64", "readonly_vs_rmcp_64", "cpu_us_readonly"],
     &["ledgered_vs_typescript_64", "ledgered_vs_python_64"],
     &["ledger_vs_floor_64"],
@@ -30,6 +30,8 @@ const NAMES: [&[&str]; 8] = [
         "tasks_polled_per_s",
         "tasks_polled_done_per_s",
     ],
+    &["list_1000_ms", "list_1000_kb", "list_20_ms", "list_20_kb"],
+    &["exec_overhead_us", "exec_vs_reqwest_16"],
 ];
 
 /// The same of replicas on PostgreSQL.
@@ -120,6 +122,12 @@ fn run(cli: &Cli) -> Result<bool> {
     }
     if group(7) {
         state::all(&mut figures, extent, &wanted)?;
+    }
+    if group(8) {
+        lists::all(&mut figures, extent)?;
+    }
+    if group(9) {
+        exec::overhead(&mut figures, extent)?;
     }
     if replicas(0) {
         replicas::calls(&mut figures, extent.each)?;
