@@ -14,9 +14,6 @@ use tokio::sync::{Notify, watch};
 /// The renewals in one lease.
 const BEATS: i64 = 4;
 
-/// The most writers that a replica has: of each the newest acknowledged batch is remembered, and looked for in [`LOOK`].
-pub(crate) const WRITERS: usize = 4;
-
 /// How many statements the pulse has.
 pub(crate) const STATEMENTS: usize = 5;
 pub(crate) const RENEW: &str = "UPDATE replica SET lease_until = ledger_clock() + lease_ms, beats = beats + 1, skew_ms = $2, \
@@ -25,7 +22,7 @@ pub(crate) const MARK: &str = "UPDATE meta SET high_water = $1 WHERE high_water 
 pub(crate) const LOOK: &str = "SELECT shift, clock_step, held, high_water, timeline, \
      ARRAY(SELECT epoch FROM replica WHERE ended_at IS NULL), (SELECT max(epoch) FROM replica), \
      (SELECT coalesce(ended_at, ledger_clock()) > ledger_clock() - 1800000 FROM replica WHERE epoch = $1), \
-     ARRAY(SELECT t.n FROM generate_series(0, 3) AS l (lane) LEFT JOIN tally t ON t.epoch = $1 AND t.lane = l.lane AND t.code = 0 ORDER BY l.lane), \
+     ARRAY[(SELECT n FROM tally WHERE epoch = $1 AND lane = 0 AND code = 0), (SELECT n FROM tally WHERE epoch = $1 AND lane = 1 AND code = 0)], \
      ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::bigint FROM meta";
 pub(crate) const REAP: &str = "SELECT reap_1($1, $2)";
 /// Only one replica puts the clock right: whoever saw it first.
@@ -46,7 +43,7 @@ pub(crate) struct Standing {
     until: AtomicI64,
     others: RwLock<Others>,
     /// Each writer's number of its newest transaction of this boot that was acknowledged as durable.
-    acknowledged: Mutex<(u64, [i64; WRITERS])>,
+    acknowledged: Mutex<(u64, [i64; 2])>,
     pub hurry: Notify,
     changes: watch::Sender<Epoch>,
     /// It was asked to go: no new epoch follows.
@@ -132,7 +129,7 @@ impl Standing {
     pub fn acknowledged(&self, epoch: Epoch, lane: i16, batch: i64) {
         let mut a = lock(&self.acknowledged);
         if a.0 != epoch.0 {
-            *a = (epoch.0, [0; WRITERS]);
+            *a = (epoch.0, [0; 2]);
         }
         if let Some(newest) = a.1.get_mut(usize::from(lane.unsigned_abs())) {
             *newest = batch.max(*newest);
@@ -140,9 +137,9 @@ impl Standing {
     }
 
     /// What was acknowledged under this epoch.
-    fn acknowledged_of(&self, epoch: Epoch) -> [i64; WRITERS] {
+    fn acknowledged_of(&self, epoch: Epoch) -> [i64; 2] {
         let a = lock(&self.acknowledged);
-        if a.0 == epoch.0 { a.1 } else { [0; WRITERS] }
+        if a.0 == epoch.0 { a.1 } else { [0; 2] }
     }
 
     /// This boot's lease holds longer. Not if it was over by this machine's clock, however that of the database saw it:

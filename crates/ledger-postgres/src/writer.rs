@@ -1,5 +1,5 @@
-//! A writer: takes whatever waits, has it written by one statement, which is one transaction, and answers. There may be several:
-//! while one waits for the disk, the others give the server work.
+//! A writer: takes whatever waits, has it written by one statement, which is one transaction, and answers. There may be two:
+//! while one waits for the disk, the other gives the server work.
 //!
 //! A statement whose answer was lost is sent again, on the next connection: it recognises what it did. Only where it
 //! can't tell (somebody wrote since) or the database stays away is the answer `Uncertain`.
