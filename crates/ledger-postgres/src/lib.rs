@@ -105,7 +105,7 @@ pub struct Config {
     pub restored: bool,
     /// What a change of timeline means.
     pub failover: Failover,
-    /// Connections for writing: one to four. While one waits for the disk the others give the server work, if there is
+    /// Connections for writing: one or two. While one waits for the disk the other gives the server work, if there is
     /// enough of it.
     pub writers: usize,
     /// Connections for reading.

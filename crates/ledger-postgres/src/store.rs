@@ -36,8 +36,8 @@ fn checked(config: &Config) -> Result<(Arc<Place>, Config), OpenError> {
     if config.lease < replica::LEAST_LEASE {
         return Err(OpenError::Setting("the lease is at least 300 ms"));
     }
-    if !(1..=replica::WRITERS).contains(&config.writers) {
-        return Err(OpenError::Setting("one to four connections are for writing"));
+    if !(1..=2).contains(&config.writers) {
+        return Err(OpenError::Setting("one or two connections are for writing"));
     }
     if config.readers == 0 {
         return Err(OpenError::Setting("at least one connection is for reading"));
