@@ -450,7 +450,7 @@ impl HttpExecutor {
             let next = page.next.take();
             plan.take(key, &page, &answer, asked, &mut tally)?;
             match next {
-                Some(next) if !LookupPlan::is_enough(&tally) => here = next,
+                Some(next) if !LookupPlan::is_enough(&tally) => here = next?,
                 _ => break,
             }
         }

@@ -39,6 +39,7 @@ mod template;
 mod text;
 mod wire;
 
+pub use ::credentials::is_loopback;
 pub use self::credentials::{Account, ConfigCredentials, Credentials};
 pub use content::is_media_type;
 pub use error::{BadArguments, ConfigError, CredentialError, Error};

@@ -130,8 +130,8 @@ pub(crate) struct Page {
     pub items: Vec<Box<RawValue>>,
     /// There are further pages.
     more: bool,
-    /// Where the next one is.
-    pub next: Option<String>,
+    /// Where the next one is; or why it can't be asked for, which counts only if it has to be.
+    pub next: Option<Result<String, String>>,
 }
 
 /// What the pages said together.
@@ -232,12 +232,12 @@ impl LookupPlan {
         let (more, next) = match &self.next {
             Some(Next::Link(rel)) => {
                 let link = pages::link(a, rel);
-                (link.is_some(), link.map(|to| pages::beside(here, &to)).transpose()?)
+                (link.is_some(), link.map(|to| pages::beside(here, &to)))
             }
             Some(Next::Cursor(at, query)) => {
                 let cursor =
                     serde_json::from_str::<Value>(all.get()).ok().and_then(|v| plain(v.pointer(at)?));
-                let next = cursor.map(|c| pages::with(first, query, &c));
+                let next = cursor.map(|c| Ok(pages::with(first, query, &c)));
                 (self.tells_of_more(all), next)
             }
             None => (self.tells_of_more(all), None),
@@ -274,9 +274,13 @@ impl LookupPlan {
             }
             let value: Value = serde_json::from_str(object.get())
                 .map_err(|_| "an object in the look-up's answer can't be read".to_owned())?;
-            if !is(&value, &self.ours, key) || !holds(&value, &self.ours_within, key) {
+            if !self.bears(&value, key) {
                 tally.others = self.items.is_none();
-            } else if is(&value, &self.also, key) && holds(&value, &self.also_within, key) {
+            } else if is(&value, &self.ours, key)
+                && holds(&value, &self.ours_within, key)
+                && is(&value, &self.also, key)
+                && holds(&value, &self.also_within, key)
+            {
                 let receipt = Receipt::new(200, a.header("content-type"), object.get().as_bytes());
                 tally.found.push(receipt.noted("Found by a look-up."));
             } else {
@@ -288,6 +292,14 @@ impl LookupPlan {
             tally.hidden = tally.hidden.or(since.hides(a, asked));
         }
         Ok(())
+    }
+
+    /// Whether an object has the key in any of the places where it would be. One that has lost it in another place is
+    /// the effect's all the same, and never as nothing.
+    fn bears(&self, value: &Value, key: &EffectKey) -> bool {
+        use std::slice::from_ref;
+        self.ours.iter().any(|w| is(value, from_ref(w), key))
+            || self.ours_within.iter().any(|w| holds(value, from_ref(w), key))
     }
 
     /// Whether what was read is enough.

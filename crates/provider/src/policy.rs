@@ -282,7 +282,7 @@ const FIELD: &str = "{field}";
 impl Policy {
     /// An earlier program would take answers for what they are not.
     pub(crate) fn is_new(&self) -> bool {
-        self.graphql.is_some() || self.ignored_marker.is_some()
+        self.graphql.is_some() || self.ignored_marker.is_some() || self.ok.is_some()
     }
 
     /// The same for a method that answers with this field of `data`, or for one that is not of GraphQL.

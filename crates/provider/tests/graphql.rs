@@ -352,6 +352,7 @@ fn an_earlier_program_does_not_take_such_answers_for_success() {
         ("", format!("{CHARGE}\nrecovery = \"none\"")),
         ("preset = \"solidgate\"", "idempotency = { mode = \"dynamic\" }".to_owned()),
         ("preset = \"mangopay\"", String::new()),
+        ("", "recovery = \"none\"\nidempotency = { ok = { at = \"/ok\" }, code_at = \"/error\" }".to_owned()),
     ] {
         let i = method(head, &lines);
         let m = i.method("m").unwrap();

@@ -84,6 +84,24 @@ async fn stopped(e: &HttpExecutor, intent: &Intent, why: &str) {
 }
 
 #[tokio::test]
+async fn what_bears_the_key_in_one_of_two_places_is_never_as_nothing() {
+    for (note, found) in [(format!("for {KEY}"), true), ("edited since".to_owned(), false)] {
+        let (at, _) =
+            server(move |_| format!("{{\"data\":[{{\"k\":\"{KEY}\",\"note\":\"{note}\"}}]}}")).await;
+        let i = parse(&format!(
+            "name = \"p\"\naccount = \"acme\"\nbase_url = \"http://{at}\"\npreset = \"square\"\n[methods.m]\nhttp = \"POST /m\"\nlookup = {{ http = \"GET /m\", items = \"/data\", match = {{ \"/k\" = \"{{key}}\", \"/note\" = {{ contains = \"{{key}}\" }} }} }}"
+        ))
+        .unwrap();
+        let e = executor(std::slice::from_ref(&i), "one");
+        match e.look_up(&intent(&i), &key(), Millis(3000)).await {
+            Looked::Found(_) if found => {}
+            Looked::Unknown { why } if !found => assert!(why.contains("differs"), "{why}"),
+            other => panic!("{found}: {other:?}"),
+        }
+    }
+}
+
+#[tokio::test]
 async fn another_base_url_stops_a_replay() {
     for head in CARRIERS {
         let (old, at_old) = server(|_| "{}".into()).await;

@@ -116,6 +116,21 @@ fn executor(i: &Integration, store: &Store) -> HttpExecutor {
 }
 
 #[tokio::test]
+async fn a_whole_list_is_asked_for_under_it_too() {
+    let (at, seen) = server("").await;
+    let i = parse(&format!(
+        "name = \"p\"\naccount = \"acme\"\nbase_url = \"http://{at}\"\npreset = \"square\"\n[auth]\nkind = \"bearer\"\n[methods.m]\nhttp = \"POST /m\"\nlookup = {{ http = \"GET /m\", items = \"/data\", match = {{ \"/k\" = \"{{key}}\" }} }}"
+    ))
+    .unwrap();
+    let stage = Stage::new(i);
+    stage.give_key("sk-one");
+    let listing = stage.i.method("m").unwrap().listing().unwrap();
+    let listed = stage.executor.list(&listing, 1, SOON).await.unwrap();
+    assert!(listed.whole && listed.objects == 0);
+    assert_eq!(*seen.lock().unwrap(), ["Bearer sk-one"]);
+}
+
+#[tokio::test]
 async fn what_is_connected_counts_from_the_next_request_on() {
     let (at, seen) = server("").await;
     let stage = Stage::new(api(at, "kind = \"bearer\""));

@@ -153,13 +153,7 @@ fn base_in(by: &parse::ByMode<parse::Text>, mode: Mode) -> Result<(String, Optio
 }
 
 fn is_loopback(base: &str) -> bool {
-    let url = url::Url::parse(base);
-    url.is_ok_and(|url| match url.host() {
-        Some(url::Host::Ipv4(ip)) => ip.is_loopback(),
-        Some(url::Host::Ipv6(ip)) => ip.is_loopback(),
-        Some(url::Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
-        None => false,
-    })
+    url::Url::parse(base).is_ok_and(|url| credentials::is_loopback(&url))
 }
 
 /// What all methods of an integration build on.

@@ -44,15 +44,9 @@ pub(super) fn wrong<T>(field: &'static str, what: impl Into<String>) -> Result<T
 /// A base URL without its last slash: https, or http on loopback.
 pub(super) fn base_url(text: &str) -> Result<String, String> {
     let url = url::Url::parse(text).map_err(|e| format!("base_url {text:?} is not a URL: {e}"))?;
-    let loopback = match url.host() {
-        Some(url::Host::Ipv4(ip)) => ip.is_loopback(),
-        Some(url::Host::Ipv6(ip)) => ip.is_loopback(),
-        Some(url::Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
-        None => false,
-    };
     match url.scheme() {
         "https" => {}
-        "http" if loopback => {}
+        "http" if credentials::is_loopback(&url) => {}
         "http" => return Err("base_url must be https: only loopback may be reached without it".into()),
         other => return Err(format!("base_url must be https, not {other}")),
     }

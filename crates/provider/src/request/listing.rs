@@ -105,7 +105,7 @@ impl Method {
             content: None,
             account: self.account().to_owned(),
             mode: self.home.mode.as_str().to_owned(),
-            base: None,
+            base: Some(self.home.base.clone()),
             credential: None,
             principal: None,
             scope: None,

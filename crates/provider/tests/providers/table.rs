@@ -193,7 +193,7 @@ pub fn all() -> Vec<Provider> {
         ),
         one(
             "google_cloud",
-            "http = \"POST /instances\"",
+            "http = \"POST /instances\"\nidempotency = { mode = \"dynamic\" }",
             Facts { key: At::Query("requestId"), lengths: (36, 36), repeat: Repeat::Now, ..FACTS },
             SHORT_UNCOMPARED,
         ),
