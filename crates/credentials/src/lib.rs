@@ -25,6 +25,6 @@ pub use entry::{About, MAX_SECRET, Secret};
 pub use error::Error;
 pub use key::KeyAt;
 pub use live::{Found, Live, Ticket, Wanted};
-pub use oauth::{Client, Connecting, Endpoints, Flow, Tokens, check_url, client_credentials};
+pub use oauth::{Client, Connecting, Endpoints, Flow, Tokens, check_url, client_credentials, is_loopback};
 pub use place::{VARIABLE, directory};
 pub use store::{Entry, Listing, Store, unix_now};

@@ -4,11 +4,16 @@
 //! next request on. Tokens are renewed by one process at a time, under a lock of the account; who waited for it finds what the
 //! other got. A renewal that has begun is finished whoever asked for it goes away: its refresh token may be used up.
 
+mod fit;
+mod opened;
+mod renew;
+
 use crate::entry::{About, Secret};
 use crate::error::Error;
 use crate::files::Stamp;
-use crate::oauth::{self, Client, Flow, Http, Server, Tokens};
-use crate::store::{self, Entry, Listing, RENEWED_WITHIN, Store, unix_now};
+use crate::oauth::{Client, Flow, Http, Server, Tokens};
+use crate::store::{Entry, Listing, Store, unix_now};
+use fit::{absent, ended, expired, fitting, is_given};
 use seal::MasterKey;
 use sha2::{Digest as _, Sha256};
 use std::collections::HashMap;
@@ -83,6 +88,8 @@ struct Inner {
     http: Http,
     seen: Mutex<Option<Seen>>,
     key: Mutex<Option<(String, MasterKey)>>,
+    /// Whose turn it is to read the key.
+    opening: Arc<tokio::sync::Mutex<()>>,
     turns: Mutex<HashMap<Slot, Turn>>,
 }
 
@@ -92,8 +99,8 @@ struct Seen {
     listing: Result<Option<Arc<Listing>>, Error>,
 }
 
-/// Account, mode, issuer, origin.
-type Slot = [String; 4];
+/// Account, mode, issuer, origin, the client's id: by another one it is another account.
+type Slot = [String; 5];
 
 #[derive(Clone, Default)]
 struct Turn {
@@ -105,6 +112,8 @@ struct Turn {
 /// What this process knows of an account's tokens.
 #[derive(Default)]
 struct Memory {
+    /// By whom it was asked last.
+    client: Option<Client>,
     /// What was opened, of which entry.
     opened: Option<(Entry, Secret)>,
     /// A token of the client's own, which is kept nowhere.
@@ -117,12 +126,28 @@ struct Memory {
     failed: Option<(Instant, Error)>,
 }
 
+impl Memory {
+    /// For this client: what was told to one that asked for something else, or with another secret, is not its own. What
+    /// waits to be kept stays: it is the account's.
+    fn asked_by(&mut self, client: &Client) {
+        if self.client.as_ref() != Some(client) {
+            (self.own, self.server, self.failed) = (None, None, None);
+            self.client = Some(client.clone());
+        }
+    }
+}
+
 #[derive(Default)]
 struct Refused {
     ticket: Option<Ticket>,
     /// When a token was last renewed because of that.
     renewed: Option<Instant>,
+    /// The one that another took the place of then: whoever still comes with it need not be told anything else.
+    replaced: Option<Ticket>,
 }
+
+/// Those of this process, by store.
+static SHARED: Mutex<Vec<(Store, Live)>> = Mutex::new(Vec::new());
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -137,8 +162,26 @@ impl Live {
             http: Http::new(),
             seen: Mutex::default(),
             key: Mutex::default(),
+            opening: Arc::default(),
             turns: Mutex::default(),
         }))
+    }
+
+    /// The same, one in this process for each store. Whatever is loaded anew goes on with what is known already: a token that
+    /// was renewed and could not be kept yet is nowhere else.
+    #[must_use]
+    pub fn shared(store: Result<Store, Error>) -> Live {
+        let store = match store {
+            Ok(store) => store,
+            Err(e) => return Live::new(Err(e)),
+        };
+        let mut all = lock(&SHARED);
+        if let Some((_, live)) = all.iter().find(|(s, _)| *s == store) {
+            return live.clone();
+        }
+        let live = Live::new(Ok(store.clone()));
+        all.push((store, live.clone()));
+        live
     }
 
     /// What requests for it are recorded with now; `None`: it is not connected.
@@ -203,7 +246,14 @@ impl Live {
         };
         let turn = self.0.turn(wanted, client);
         let mut refused = lock(&turn.refused);
-        if !renewable || refused.renewed.is_some_and(|at| at.elapsed() < ONCE_IN) {
+        if !renewable {
+            return false;
+        }
+        // Several were sent under the token that was refused; the first answer had it replaced for all of them.
+        if refused.replaced == Some(ticket) {
+            return true;
+        }
+        if refused.renewed.is_some_and(|at| at.elapsed() < ONCE_IN) {
             return false;
         }
         refused.ticket = Some(ticket);
@@ -223,16 +273,24 @@ impl Live {
         };
         // Quick where nothing is to be done; else finished, whatever becomes of who asked.
         match self.0.clone().fresh(memory, &told, refused).await? {
-            Fresh::Found(found) => Ok(found),
+            Fresh::Found(found, _memory) => {
+                // It is in use again: connected anew, for one.
+                lock(&turn.refused).replaced.take_if(|t| Some(*t) == found.ticket);
+                Ok(found)
+            }
             Fresh::Stale(memory) => {
                 let inner = self.0.clone();
                 let renewal = tokio::spawn(async move { inner.renew(memory, told, refused).await });
                 let renewed =
                     renewal.await.map_err(|_| "renewing it was interrupted; try again".to_owned())?;
-                if refused.is_some() && renewed.as_ref().is_ok_and(|f| f.ticket != refused) {
+                if refused.is_some()
+                    && let Ok(found) = &renewed
+                {
                     let mut now = lock(&turn.refused);
+                    // One that was given a second time is as good as it gets: it is not asked for again at once, either.
                     if now.ticket.take_if(|t| Some(*t) == refused).is_some() {
                         now.renewed = Some(Instant::now());
+                        now.replaced = refused.filter(|_| found.ticket != refused);
                     }
                 }
                 renewed
@@ -264,7 +322,7 @@ impl Told {
 
 /// What is known without asking the authorization server.
 enum Fresh {
-    Found(Found),
+    Found(Found, OwnedMutexGuard<Memory>),
     /// It has to be renewed.
     Stale(OwnedMutexGuard<Memory>),
 }
@@ -288,248 +346,9 @@ impl Inner {
     }
 
     fn turn(&self, wanted: &Wanted<'_>, client: &Client) -> Turn {
-        let slot =
-            [wanted.account, wanted.mode, client.endpoints.identity(), wanted.origin].map(str::to_owned);
+        let issuer = client.endpoints.identity();
+        let slot = [wanted.account, wanted.mode, issuer, wanted.origin, &client.id].map(str::to_owned);
         lock(&self.turns).entry(slot).or_default().clone()
-    }
-
-    /// Opens an entry; the key may have to be waited for.
-    async fn open(self: &Arc<Inner>, listing: Arc<Listing>, entry: Entry) -> Result<Secret, Error> {
-        let known = lock(&self.key).clone().filter(|(id, _)| *id == listing.key_id);
-        let key = match known {
-            Some((_, key)) => key,
-            None => {
-                let inner = self.clone();
-                let reading = tokio::task::spawn_blocking(move || {
-                    let key = inner.store()?.key(&listing)?;
-                    *lock(&inner.key) = Some((listing.key_id.clone(), key.clone()));
-                    Ok::<_, Error>(key)
-                });
-                reading.await.map_err(|_| Error::Busy)??
-            }
-        };
-        store::open(&key, &entry)
-    }
-
-    /// The token that is there, if it may be used.
-    async fn fresh(
-        self: Arc<Inner>,
-        mut memory: OwnedMutexGuard<Memory>,
-        told: &Told,
-        refused: Option<Ticket>,
-    ) -> Result<Fresh, String> {
-        let wanted = told.wanted();
-        if told.client.flow == Flow::ClientCredentials {
-            if let Some(own) = memory.own.as_ref().filter(|t| good(t.expires, None, &t.access, refused)) {
-                return Ok(Fresh::Found(found(&own.access, mark_of(&told.client))));
-            }
-            return Ok(Fresh::Stale(memory));
-        }
-        if memory.unsaved.is_some() {
-            return Ok(Fresh::Stale(memory));
-        }
-        let listing = self.listing().map_err(|e| e.to_string())?.ok_or_else(|| absent(&wanted))?;
-        let entry = fitting(&listing, &wanted)?.clone();
-        let same = memory.opened.as_ref().is_some_and(|(e, _)| e.is(&entry));
-        if !same {
-            let secret = self.open(listing, entry.clone()).await.map_err(|e| e.to_string())?;
-            memory.opened = Some((entry, secret));
-        }
-        let Some((entry, secret)) = &memory.opened else { return Err(absent(&wanted)) };
-        let access = secret.access.as_ref().ok_or_else(|| absent(&wanted))?;
-        let (about, life) = (&entry.about, life(&entry.about));
-        if good(about.expires, life, access, refused) {
-            return Ok(Fresh::Found(found(access, about.mark.clone())));
-        }
-        if let Some(word) = &about.refused {
-            return Err(ended(&wanted, word));
-        }
-        if secret.refresh.is_none() {
-            // A refused one that can't be replaced is sent: its provider says what is wrong.
-            return match about.expires {
-                Some(at) if at <= unix_now() => Err(expired(&wanted)),
-                _ => Ok(Fresh::Found(found(access, about.mark.clone()))),
-            };
-        }
-        Ok(Fresh::Stale(memory))
-    }
-
-    /// Gets another token.
-    async fn renew(
-        self: Arc<Inner>,
-        mut memory: OwnedMutexGuard<Memory>,
-        told: Told,
-        refused: Option<Ticket>,
-    ) -> Result<Found, String> {
-        if let Some((at, why)) = memory.failed.as_ref().filter(|(at, _)| at.elapsed() < REST) {
-            let _ = at;
-            return self.usable(&memory, &told, why, refused);
-        }
-        let renewed = match told.client.flow {
-            Flow::ClientCredentials => self.own_token(&mut memory, &told).await,
-            Flow::Code => self.renew_stored(&mut memory, &told, refused).await,
-        };
-        match renewed {
-            Ok(found) => {
-                memory.failed = None;
-                Ok(found)
-            }
-            Err(Error::Refused(word)) => Err(match told.client.flow {
-                Flow::Code => ended(&told.wanted(), &word),
-                Flow::ClientCredentials => format!(
-                    "the authorization server refused the client ({word}); check client_id and client_secret of account {:?}",
-                    told.account
-                ),
-            }),
-            Err(e) => {
-                let said = self.usable(&memory, &told, &e, refused);
-                memory.failed = Some((Instant::now(), e));
-                said
-            }
-        }
-    }
-
-    /// What was there, while it is good yet; else why there is no other.
-    fn usable(
-        &self,
-        memory: &Memory,
-        told: &Told,
-        why: &Error,
-        refused: Option<Ticket>,
-    ) -> Result<Found, String> {
-        let there = match (&memory.own, &memory.opened) {
-            (Some(own), _) => Some((own.expires, &own.access, mark_of(&told.client))),
-            (None, Some((e, Secret { access: Some(access), .. }))) => {
-                Some((e.about.expires, access, e.about.mark.clone()))
-            }
-            _ => None,
-        };
-        // Not one whose successor is not on the disk yet.
-        let there = there.filter(|(expires, access, _)| {
-            memory.unsaved.is_none()
-                && expires.is_none_or(|at| at > unix_now())
-                && Some(Ticket::of(access)) != refused
-        });
-        match there {
-            Some((_, access, mark)) => Ok(found(access, mark)),
-            None => Err(format!("its access token can't be renewed now: {why}; try again")),
-        }
-    }
-
-    /// A token of the client's own. It is not kept: whoever has id and secret gets another.
-    async fn own_token(self: &Arc<Inner>, memory: &mut Memory, told: &Told) -> Result<Found, Error> {
-        let mut client = told.client.clone();
-        if client.secret.is_none() {
-            let wanted = told.wanted();
-            let no = |why: String| Error::Server(why);
-            let listing = self.listing()?.ok_or_else(|| no(absent(&wanted)))?;
-            let entry = fitting(&listing, &wanted).map_err(no)?.clone();
-            client.secret = self.open(listing, entry).await?.client_secret;
-        }
-        let (tokens, _) = oauth::credentials_grant(&self.http, &client).await?;
-        let found = found(&tokens.access, mark_of(&client));
-        memory.own = Some(tokens);
-        Ok(found)
-    }
-
-    /// By the refresh token, one process at a time.
-    async fn renew_stored(
-        self: &Arc<Inner>,
-        memory: &mut Memory,
-        told: &Told,
-        refused: Option<Ticket>,
-    ) -> Result<Found, Error> {
-        let wanted = told.wanted();
-        let (store, account, mode) = (self.store()?.clone(), told.account.clone(), told.mode.clone());
-        let turn = tokio::task::spawn_blocking(move || store.renewal(&account, &mode, RENEWED_WITHIN));
-        let _turn = turn.await.map_err(|_| Error::Busy)??;
-        let no = |why: String| Error::Server(why);
-        let listing = self.listing()?.ok_or_else(|| no(absent(&wanted)))?;
-        let entry = fitting(&listing, &wanted).map_err(no)?.clone();
-        // What was got and could not be kept comes first: it is the only one that is worth anything, unless somebody
-        // connected anew.
-        if let Some((about, secret)) = memory.unsaved.take()
-            && (about.mark == entry.about.mark && about.since == entry.about.since)
-        {
-            return self.keep(memory, about, secret).await;
-        }
-        let secret = self.open(listing, entry.clone()).await?;
-        // Another process may have been first.
-        if let Some(access) = &secret.access
-            && good(entry.about.expires, life(&entry.about), access, refused)
-        {
-            let found = found(access, entry.about.mark.clone());
-            memory.opened = Some((entry, secret));
-            return Ok(found);
-        }
-        if let Some(word) = &entry.about.refused {
-            return Err(Error::Refused(word.clone()));
-        }
-        let token = secret.refresh.clone().ok_or_else(|| no(expired(&wanted)))?;
-        let mut client = told.client.clone();
-        client.secret = client.secret.or_else(|| secret.client_secret.clone());
-        let server = match memory.server.clone() {
-            Some(server) => server,
-            None => oauth::server(&self.http, &client).await?,
-        };
-        memory.server = Some(server.clone());
-        match oauth::refresh(&self.http, &client, &server, &token).await {
-            Ok(tokens) => {
-                let about = About {
-                    renewed: Some(unix_now()),
-                    expires: tokens.expires,
-                    scopes: if tokens.scopes.is_empty() { entry.about.scopes } else { tokens.scopes },
-                    ..entry.about
-                };
-                let secret = Secret {
-                    access: Some(tokens.access),
-                    refresh: tokens.refresh.or(secret.refresh),
-                    ..secret
-                };
-                tracing::info!(account = told.account, mode = told.mode, "an access token was renewed");
-                self.keep(memory, about, secret).await
-            }
-            Err(Error::Refused(word)) => {
-                tracing::warn!(
-                    account = told.account,
-                    mode = told.mode,
-                    why = word,
-                    "a refresh token was refused"
-                );
-                // Only this word says that the token itself is over (RFC 6749, section 5.2).
-                if word == "invalid_grant" {
-                    let about = About { refused: Some(word.clone()), ..entry.about };
-                    self.put(about, secret).await?;
-                }
-                Err(Error::Refused(word))
-            }
-            Err(e) => {
-                memory.server = None;
-                Err(e)
-            }
-        }
-    }
-
-    /// On the disk first, then used.
-    async fn keep(
-        self: &Arc<Inner>,
-        memory: &mut Memory,
-        about: About,
-        secret: Secret,
-    ) -> Result<Found, Error> {
-        memory.unsaved = Some((about.clone(), secret.clone()));
-        self.put(about.clone(), secret.clone()).await?;
-        memory.unsaved = None;
-        memory.opened = None;
-        let access = secret.access.as_ref().ok_or(Error::Busy)?;
-        Ok(found(access, about.mark))
-    }
-
-    async fn put(self: &Arc<Inner>, about: About, secret: Secret) -> Result<(), Error> {
-        let store = self.store()?.clone();
-        let at = self.listing()?.map_or(crate::KeyAt::File, |l| l.key_at);
-        let writing = tokio::task::spawn_blocking(move || store.put(about, &secret, at));
-        writing.await.map_err(|_| Error::Busy)?
     }
 }
 
@@ -556,51 +375,4 @@ fn mark_of(client: &Client) -> String {
         digest.update(part);
     }
     digest.finalize().iter().take(8).map(|b| format!("{b:02x}")).collect()
-}
-
-/// Whether it needs no store: the client has its secret from elsewhere.
-fn is_given(wanted: &Wanted<'_>) -> bool {
-    wanted.client.is_some_and(|c| c.flow == Flow::ClientCredentials && c.secret.is_some())
-}
-
-/// The entry that it is.
-fn fitting<'a>(listing: &'a Listing, wanted: &Wanted<'_>) -> Result<&'a Entry, String> {
-    let issuer = wanted.client.map(|c| c.endpoints.identity());
-    let mine = |e: &&Entry| e.about.account == wanted.account && e.about.mode == wanted.mode;
-    let mut all = listing.entries.iter().filter(mine).peekable();
-    if all.peek().is_none() {
-        return Err(absent(wanted));
-    }
-    let here = |e: &&Entry| e.about.origins.iter().any(|o| o == wanted.origin);
-    let Some(entry) = all.find(|e| here(e) && e.about.issuer.as_deref() == issuer) else {
-        return Err(format!(
-            "the credential of account {:?} was given for another address or issuer than the manifest names now; connect it again with {}",
-            wanted.account,
-            command(wanted)
-        ));
-    };
-    if entry.about.kind != wanted.kind
-        || entry.about.client.as_deref() != wanted.client.map(|c| c.id.as_str())
-    {
-        return Err(format!(
-            "the credential of account {:?} was given as {:?}, and the manifest asks for another kind or client now; connect it again with {}",
-            wanted.account,
-            entry.about.kind,
-            command(wanted)
-        ));
-    }
-    Ok(entry)
-}
-
-fn command(wanted: &Wanted<'_>) -> String {
-    format!("`counterfoil auth connect {}`", wanted.account)
-}
-fn absent(wanted: &Wanted<'_>) -> String {
-    format!("account {:?} is not connected for {}; run {}", wanted.account, wanted.mode, command(wanted))
-}
-fn expired(wanted: &Wanted<'_>) -> String {
-    format!("the access token has ended and can't be renewed; run {}", command(wanted))
-}
-fn ended(wanted: &Wanted<'_>, word: &str) -> String {
-    format!("the authorization server does not renew it any more ({word}); run {}", command(wanted))
 }

@@ -211,8 +211,17 @@ impl Store {
     /// Gives the store a new key, in this place, and takes the old one away. Blocks the thread.
     ///
     /// # Errors
-    /// Nothing was changed: what is kept opens with the key that it had.
+    /// What is kept opens: with the key that it had, or, where it was written already and only that could not be made sure
+    /// of, with the new one. No key is taken away that it may need.
     pub fn rekey(&self, key_at: KeyAt) -> Result<Option<Listing>, Error> {
+        self.rekey_by(key_at, |id, entries| self.write(key_at, id, entries))
+    }
+
+    fn rekey_by(
+        &self,
+        key_at: KeyAt,
+        write: impl FnOnce(MasterId, Vec<Entry>) -> Result<(), Error>,
+    ) -> Result<Option<Listing>, Error> {
         if !files::check_folder(&self.dir)? {
             return Ok(None);
         }
@@ -225,9 +234,12 @@ impl Store {
         let sealed = old.entries.iter().zip(&opened).map(|(e, secret)| {
             Ok(Entry { about: e.about.clone(), sealed: entry::close(&new, &e.about, secret)? })
         });
-        let written = sealed.collect::<Result<Vec<_>, Error>>().and_then(|e| self.write(key_at, new.id(), e));
+        let written = sealed.collect::<Result<Vec<_>, Error>>().and_then(|e| write(new.id(), e));
         if let Err(e) = written {
-            key_at.drop(&self.dir, new.id());
+            // A write can fail after the file took its place: what is on the disk tells which key it needs.
+            if self.look().is_ok_and(|now| now.is_some_and(|now| now.id == old.id)) {
+                key_at.drop(&self.dir, new.id());
+            }
             return Err(e);
         }
         old.key_at.drop(&self.dir, old.id);
@@ -415,6 +427,35 @@ mod tests {
         // Nothing is needed to forget.
         std::fs::remove_file(store.folder().join(format!("{}.key", after.key_id))).unwrap();
         assert_eq!(store.forget("a", "sandbox").unwrap(), 1);
+    }
+
+    #[test]
+    fn a_new_key_is_taken_away_only_while_the_old_one_is_in_use() {
+        let (_home, store) = store();
+        let one = about("a", "sandbox", "https://x");
+        store.put(one.clone(), &secret(CANARY), KeyAt::File).unwrap();
+        let keys = || {
+            let all = std::fs::read_dir(store.folder()).unwrap();
+            all.filter(|e| e.as_ref().unwrap().path().extension().is_some_and(|e| e == "key")).count()
+        };
+        let old = store.look().unwrap().unwrap().key_id;
+        // The disk was full: nothing is there, and the old key is the one.
+        assert_eq!(store.rekey_by(KeyAt::File, |_, _| Err(Error::Busy)).unwrap_err(), Error::Busy);
+        assert_eq!((store.look().unwrap().unwrap().key_id, keys()), (old.clone(), 1));
+        assert_eq!(found(&store, &one), secret(CANARY));
+        // It took its place, and that could not be made sure of: both keys stay.
+        let unsure = |id, entries| store.write(KeyAt::File, id, entries).and(Err(Error::Busy));
+        assert_eq!(store.rekey_by(KeyAt::File, unsure).unwrap_err(), Error::Busy);
+        let now = store.look().unwrap().unwrap().key_id;
+        assert!(now != old && keys() == 2);
+        assert_eq!(found(&store, &one), secret(CANARY));
+        // It can't be read: who knows which it needs.
+        let damaged = |_, _| {
+            std::fs::write(store.file(), "{").unwrap();
+            Err(Error::Busy)
+        };
+        assert_eq!(store.rekey_by(KeyAt::File, damaged).unwrap_err(), Error::Busy);
+        assert_eq!(keys(), 3);
     }
 
     #[test]

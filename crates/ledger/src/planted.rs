@@ -105,7 +105,7 @@ pub enum Plant {
 
 #[cfg(feature = "planted")]
 impl Plant {
-    /// Every one that simulated schedules miss.
+    /// The guards of operations, effects and replicas: simulated schedules miss each.
     pub const ALL: [Plant; 33] = [
         Plant::ReceiveWithoutFence,
         Plant::KeyPerAttempt,
@@ -141,7 +141,7 @@ impl Plant {
         Plant::AnsweredInPart,
         Plant::LegsNotAwaited,
     ];
-    /// Those that the tests of this crate and of the stores miss, too.
+    /// Those that the tests of this crate and of the stores miss, too; of limits, only they.
     pub const BESIDE: [Plant; 7] = [
         Plant::IntentBeforeApproval,
         Plant::AnswerOverwrites,

@@ -82,6 +82,7 @@ const LOOKED_AT: [&str; 8] = ["search", "_search", "query", "_query", "find", "l
 /// Whether a method changes anything: by its verb, unless its name says otherwise. In doubt it does: what is taken
 /// for a read is not protected.
 pub(crate) fn effect(verb: &str, path: &str, id: Option<&str>, summary: Option<&str>) -> Effect {
+    let (path, behind) = path.split_once(['?', '#']).unwrap_or((path, ""));
     let said = [id.and_then(last_name), summary.and_then(first_word)];
     let says = |words: &[&str]| said.iter().flatten().any(|w| words.contains(&w.as_str()));
     match verb {
@@ -89,12 +90,12 @@ pub(crate) fn effect(verb: &str, path: &str, id: Option<&str>, summary: Option<&
         "GET" => {
             let acts = said.iter().flatten().all(|w| CHANGES.contains(&w.as_str()))
                 && said.iter().flatten().count() > 0;
-            if acts { Effect::Mutating } else { Effect::Read }
+            if acts || acts_behind(behind) { Effect::Mutating } else { Effect::Read }
         }
         "HEAD" => Effect::Read,
         "POST" => {
             let end = path.rsplit(['/', ':']).next().unwrap_or_default().to_ascii_lowercase();
-            if LOOKED_AT.contains(&end.as_str()) && says(&LOOKS) && !says(&CHANGES) {
+            if LOOKED_AT.contains(&end.as_str()) && says(&LOOKS) && !says(&CHANGES) && !acts_behind(behind) {
                 Effect::Read
             } else {
                 Effect::Mutating
@@ -102,6 +103,30 @@ pub(crate) fn effect(verb: &str, path: &str, id: Option<&str>, summary: Option<&
         }
         _ => Effect::Mutating,
     }
+}
+
+/// Whether something fixed behind a path may name an action: a value that is not said to look (`action=delete`,
+/// `Action=TerminateInstances`), or a name alone that only an action has (`?stop`). Names are the publisher's, and an id that
+/// begins with the verb says nothing.
+fn acts_behind(behind: &str) -> bool {
+    behind.split(['&', '#', '?']).any(|part| match part.split_once('=') {
+        Some((_, value)) if value.starts_with('{') => false,
+        // Written so that its words can't be read.
+        Some((_, value)) if value.contains('%') => true,
+        Some((_, value)) => action_word(value).is_some_and(|w| !LOOKS.contains(&w.as_str())),
+        None => action_word(part).is_some_and(|w| CHANGES.contains(&w.as_str())),
+    })
+}
+
+/// The first word of a fixed value; none of a number or a date.
+fn action_word(value: &str) -> Option<String> {
+    let value = value.trim_start_matches(|c: char| !c.is_alphanumeric());
+    if value.starts_with(|c: char| c.is_ascii_digit()) {
+        return None;
+    }
+    let word = last_name(value).unwrap_or_else(|| value.to_owned());
+    let word = word.strip_suffix('s').map_or(word.clone(), str::to_owned);
+    Some(word).filter(|w| !w.is_empty())
 }
 
 /// The first word of a text, in lower case.
@@ -223,6 +248,35 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_is_fixed_behind_a_path_may_act() {
+        let read = |path, id| effect("GET", path, Some(id), None) == Effect::Read;
+        for path in [
+            "/#Action=TerminateInstances",
+            "/rpc?action=delete&id={id}",
+            "/rpc?id={id}#op=ec2.stopInstances",
+            "/rpc?version=2&do=_purge",
+            "/rpc?do=%64elete",
+            "/rpc?do=.delete",
+            "/rpc?do=löschen",
+            "/rpc?do=öffnen",
+            "/rpc?stop&id={id}",
+        ] {
+            assert!(!read(path, "GET_Rpc") && !read(path, "rpcDelete"), "{path}");
+        }
+        for path in [
+            "/#Action=DescribeInstances",
+            "/rpc?action=list&id={id}",
+            "/rpc?action={action}",
+            "/rpc?Action=ListsThings&Version=2016-11-15",
+            "/{bucket}#acl",
+            "/a?",
+        ] {
+            assert!(read(path, "GET_Rpc"), "{path}");
+        }
+        assert!(!read("/rpc?action=list", "sendMessage"));
+    }
+
+    #[test]
     fn effects() {
         let read = |verb, path, id, summary| effect(verb, path, id, summary) == Effect::Read;
         assert!(read("GET", "/a", Some("listThings"), Some("List things")));
@@ -234,6 +288,9 @@ mod tests {
         assert!(!read("POST", "/customers/search", Some("createSearch"), Some("Create a search")));
         assert!(!read("POST", "/customers/search", None, None));
         assert!(!read("DELETE", "/a/{id}", Some("getRid"), None));
+        assert!(!read("POST", "/rpc?then=/search", Some("searchThings"), None));
+        assert!(read("POST", "/things/search?version=2", Some("searchThings"), None));
+        assert!(!read("POST", "/things/search?action=delete", Some("searchThings"), None));
         assert!(repeats_harmlessly("DELETE", "/a/{id}") && repeats_harmlessly("PUT", "/a/{id}/"));
         assert!(
             !repeats_harmlessly("PUT", "/a/{id}?do={what}") && !repeats_harmlessly("DELETE", "/{id}#x={y}")

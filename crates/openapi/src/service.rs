@@ -75,12 +75,8 @@ fn address(server: &Value, variables: &BTreeMap<String, String>) -> Option<Strin
 /// An address that a manifest takes: https, or http on loopback; what is described with http is taken with https.
 pub(crate) fn checked(url: &str) -> Option<String> {
     let mut parsed = url::Url::parse(url).ok()?;
-    let loopback = match parsed.host()? {
-        url::Host::Ipv4(ip) => ip.is_loopback(),
-        url::Host::Ipv6(ip) => ip.is_loopback(),
-        url::Host::Domain(name) => name == "localhost" || name.ends_with(".localhost"),
-    };
-    if parsed.scheme() == "http" && !loopback {
+    parsed.host()?;
+    if parsed.scheme() == "http" && !provider::is_loopback(&parsed) {
         parsed.set_scheme("https").ok()?;
         if parsed.port() == Some(80) {
             parsed.set_port(None).ok()?;

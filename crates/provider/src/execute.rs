@@ -131,13 +131,15 @@ impl HttpExecutor {
 
     /// A read, and once more if its access token was refused and can be renewed.
     async fn ask_for(&self, http: &HttpIntent, deadline: Instant) -> Result<Answer, String> {
+        let mut again = true;
         loop {
             let request = http.to_http(None)?;
             let to = self.placed(http, None, deadline).await.map_err(|e| e.to_string())?;
             let answer = self.follow(request, &to, deadline).await?;
-            if !self.renews(&to, answer.status) {
+            if !self.renews(&to, answer.status) || !again {
                 return Ok(answer);
             }
+            again = false;
         }
     }
 

@@ -9,7 +9,7 @@ use counterfoil_provider::{
 use credentials::{About, KeyAt, Live, Secret, Store, unix_now};
 use ledger::{Executor, Intent, Millis, Sent};
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use zeroize::Zeroizing;
@@ -18,6 +18,14 @@ const SOON: Millis = Millis(5000);
 
 /// A provider that takes one token, and an authorization server that renews it. What was sent is kept.
 async fn server(takes: &'static str) -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
+    server_and(takes, |_| ()).await
+}
+
+/// The same, and what happens meanwhile: it is told how many were asked.
+async fn server_and(
+    takes: &'static str,
+    meanwhile: impl Fn(usize) + Send + 'static,
+) -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (at, seen) = (listener.local_addr().unwrap(), Arc::new(Mutex::new(Vec::new())));
     let all = seen.clone();
@@ -36,6 +44,8 @@ async fn server(takes: &'static str) -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
                 let good = takes.is_empty() || auth == format!("Bearer {takes}");
                 if good { (200, r#"{"data":[]}"#) } else { (401, r#"{"error":"who are you"}"#) }
             };
+            let asked = all.lock().unwrap().len();
+            meanwhile(asked);
             let text = format!(
                 "HTTP/1.1 {status} X\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
                 body.len()
@@ -256,6 +266,25 @@ async fn a_read_is_asked_again_once() {
     let ReadOutcome::Answered(answer) = read else { panic!("no answer") };
     assert_eq!(answer.status, 401);
     assert_eq!(*seen.lock().unwrap(), ["Bearer first", "token", "Bearer second"]);
+}
+
+#[tokio::test]
+async fn a_read_ends_though_there_is_always_another_token() {
+    // Another process connects anew with every question.
+    let connects = Arc::new(OnceLock::<Stage>::new());
+    let stage = connects.clone();
+    let (at, seen) = server_and("never", move |asked| {
+        if let Some(stage) = stage.get() {
+            stage.give_token("m1", &format!("token{asked}"));
+        }
+    })
+    .await;
+    let stage = connects.get_or_init(|| oauth(at));
+    stage.give_token("m1", "token0");
+    let read = stage.executor.read(stage.i.method("r").unwrap(), "{}", SOON).await.unwrap();
+    let ReadOutcome::Answered(answer) = read else { panic!("no answer") };
+    assert_eq!(answer.status, 401);
+    assert_eq!(*seen.lock().unwrap(), ["Bearer token0", "Bearer token1"]);
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ pub(crate) fn store() -> Result<Store, Error> {
     directory(|name| std::env::var_os(name)).map(Store::at)
 }
 
-/// The same, for requests.
+/// The same, for requests: one in this process, so that a reload loses no token that is not on the disk yet.
 pub(crate) fn live() -> Live {
-    Live::new(store())
+    Live::shared(store())
 }

@@ -86,21 +86,26 @@ impl fmt::Debug for Client {
     }
 }
 
+/// Whether it leads to this machine by its own word: an address of loopback, or the name `localhost`.
+#[must_use]
+pub fn is_loopback(url: &url::Url) -> bool {
+    match url.host() {
+        Some(url::Host::Ipv4(ip)) => ip.is_loopback(),
+        Some(url::Host::Ipv6(ip)) => ip.is_loopback(),
+        Some(url::Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
+        None => false,
+    }
+}
+
 /// https, or http on loopback; without user, password or fragment.
 ///
 /// # Errors
 /// What is wrong with it.
 pub fn check_url(text: &str) -> Result<url::Url, String> {
     let url = url::Url::parse(text).map_err(|e| format!("{text:?} is not a URL: {e}"))?;
-    let loopback = match url.host() {
-        Some(url::Host::Ipv4(ip)) => ip.is_loopback(),
-        Some(url::Host::Ipv6(ip)) => ip.is_loopback(),
-        Some(url::Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
-        None => false,
-    };
     match url.scheme() {
         "https" => {}
-        "http" if loopback => {}
+        "http" if is_loopback(&url) => {}
         _ => return Err(format!("{text:?} must be https: only loopback may be reached without it")),
     }
     if !url.username().is_empty() || url.password().is_some() || url.fragment().is_some() {
