@@ -7,21 +7,19 @@ from __future__ import annotations
 
 import http.client
 import json
+import math
 import os
 import random
 import time
-import urllib.error
-import urllib.request
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urljoin
 
-from .errors import CounterfoilError, NoAnswer, Refused, error_of
+from .errors import MAY_HAVE, CounterfoilError, NoAnswer, Refused, error_of
+from .transport import Answer, TooLarge, opener, post
 
-#: The largest answer that is read, in bytes.
-_MAX_ANSWER = 16 << 20
 #: Pauses double from the first to the longest, with full jitter; in seconds.
 _FIRST_PAUSE = 0.2
 _LONGEST_PAUSE = 5.0
@@ -31,6 +29,20 @@ _LONGEST_ASKED = 60.0
 _AGAIN = frozenset({"unavailable", "admission_unknown", "still_running", "limited"})
 #: Statuses of proxies and gateways after which it is.
 _PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
+
+#: Kinds that are true of the execution whatever became of its earlier sends.
+_OF_IT = frozenset(
+    {
+        "no_answer",
+        "refused",
+        "in_doubt",
+        "still_running",
+        "admission_unknown",
+        "unavailable",
+        "approval_required",
+        "key_conflict",
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -52,22 +64,20 @@ class ExecResult:
     @property
     def text(self) -> str:
         """The text parts, joined."""
-        parts = self.result.get("content") or []
+        parts = self.result.get("content")
+        parts = parts if isinstance(parts, list) else []
         return "\n".join(p["text"] for p in parts if isinstance(p, dict) and isinstance(p.get("text"), str))
 
 
 @dataclass(frozen=True)
-class _Answer:
-    status: int
-    document: dict[str, Any] | None
-    retry_after: float | None
+class _Failure:
+    """What came of a send that brought no result."""
 
-
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """The key of an API must not follow wherever somebody points."""
-
-    def redirect_request(self, *_: Any) -> None:
-        return None
+    error: CounterfoilError
+    #: It may have been carried out, or be so still.
+    unclear: bool = False
+    #: The pause after which it may be sent again; ``None``: not by itself.
+    after: float | None = None
 
 
 class Counterfoil:
@@ -92,10 +102,12 @@ class Counterfoil:
         if not self._url.startswith(("http://", "https://")):
             raise ValueError("the gateway's url begins with http:// or https://")
         self._api_key = api_key or os.environ.get("COUNTERFOIL_API_KEY")
-        self._timeout = timeout
-        self._send_timeout = send_timeout
-        self._retries = retries
-        self._opener = urllib.request.build_opener(_NoRedirects)
+        if self._api_key and not all("!" <= c <= "~" for c in self._api_key):
+            raise ValueError("the API key has a character that a header can't have")
+        self._timeout = _span("timeout", timeout)
+        self._send_timeout = _span("send_timeout", send_timeout)
+        self._retries = _span("retries", retries)
+        self._opener = opener(self._url)
 
     def exec(
         self,
@@ -110,27 +122,33 @@ class Counterfoil:
         """Executes a method and gives its result.
 
         ``operation``: a name of the run that this is a step of, the same whenever it runs again. ``step``: the step's name
-        in it; without one, a step is known by its method and arguments. ``key``: a key of one's own instead.
+        in it; without one, a step is known by its method and arguments. ``key``: a key of one's own instead. Without either,
+        one is made for this execution.
 
         Sends again by itself, with the same key, after lost connections, torn or late answers, and what says that it is
         safe. Raises :class:`Refused` for a refusal of the provider, a :class:`CounterfoilError` by kind for what the gateway
-        says, and :class:`NoAnswer` when time or tries are used up.
+        says, and :class:`NoAnswer` when time or tries are used up or an earlier send may have been carried out. Each has the
+        ``key`` that was sent. What is no JSON is a ``ValueError`` or ``TypeError``, and nothing is sent.
         """
         if key is None and operation is None:
             key = str(uuid.uuid4())
         asked = {"id": id, "arguments": dict(arguments or {}), "key": key, "operation": operation, "step": step}
         body = json.dumps(asked, allow_nan=False).encode()
-        until = time.monotonic() + (self._timeout if timeout is None else timeout)
+        until = time.monotonic() + (self._timeout if timeout is None else _span("timeout", timeout))
         tried = 0
+        unclear = False
         while True:
-            last, pause = self._send(body, min(self._send_timeout, until - time.monotonic()))
-            if isinstance(last, ExecResult):
-                return last
-            if pause is None:
-                raise last
-            pause = max(pause, random.uniform(0, min(_FIRST_PAUSE * 2 ** min(tried, 10), _LONGEST_PAUSE)))
-            if tried >= self._retries or time.monotonic() + pause >= until:
-                raise _unanswered(last, key) from last
+            sent = self._send(body, min(self._send_timeout, until - time.monotonic()))
+            if isinstance(sent, ExecResult):
+                return sent
+            unclear = unclear or sent.unclear
+            pause = sent.after
+            if pause is not None:
+                pause = max(pause, random.uniform(0, min(_FIRST_PAUSE * 2 ** min(tried, 10), _LONGEST_PAUSE)))
+            if pause is None or tried >= self._retries or time.monotonic() + pause >= until:
+                error = _of_the_execution(sent.error) if unclear else sent.error
+                error.key = key
+                raise error
             time.sleep(pause)
             tried += 1
 
@@ -142,63 +160,39 @@ class Counterfoil:
             return answer.document
         raise error_of(answer.document, answer.status)
 
-    def _send(self, body: bytes, within: float) -> tuple[ExecResult | CounterfoilError, float | None]:
-        """One send: the result, or an error and the pause after which the same may be sent again (``None``: not by itself)."""
+    def _post(self, body: bytes, within: float) -> Answer:
+        return post(self._opener, self._url, body, self._api_key, within)
+
+    def _send(self, body: bytes, within: float) -> ExecResult | _Failure:
         try:
             answer = self._post(body, within)
-        except (OSError, http.client.HTTPException) as e:
-            error = CounterfoilError("no_answer", f"The gateway gave no answer ({e or type(e).__name__}).")
+        except (OSError, http.client.HTTPException, TooLarge) as e:
+            error = NoAnswer("no_answer", f"The gateway gave no answer ({e or type(e).__name__}).", advice=MAY_HAVE)
             error.__cause__ = e
-            return error, 0.0
-        document = answer.document or {}
+            # What was too large once is so again.
+            return _Failure(error, unclear=True, after=None if isinstance(e, TooLarge) else 0.0)
+        document, status = answer.document or {}, answer.status
         if document.get("outcome") == "result":
             result = _result_of(document)
-            return (Refused(result, answer.status), None) if document.get("isError") is True else (result, None)
-        error = error_of(answer.document, answer.status)
-        asked = error.retry_after if error.retry_after is not None else answer.retry_after
-        passing = document.get("outcome") != "error" and (
-            answer.status in _PASSING or (answer.status < 300 and error.kind == "no_answer")
-        )
+            return _Failure(Refused(result, status)) if document.get("isError") is True else result
+        error = error_of(answer.document, status)
+        if error.kind == "redirected":
+            return _Failure(error)
+        told = document.get("outcome") == "error"
+        passing = status in _PASSING or (status < 300 and error.kind == "no_answer")
+        again = error.kind in _AGAIN if told else passing
+        asked = error.retry_after if error.retry_after is not None else answer.retry_after or 0.0
+        # The gateway refuses before anything runs; what a proxy or a failure says leaves that open.
+        unclear = again and error.kind != "limited" if told else passing or status >= 500 or error.kind == "no_answer"
         # A pause of hours (a budget) is for the caller to decide about.
-        if not (passing or error.kind in _AGAIN) or (asked or 0) > _LONGEST_ASKED:
-            return error, None
-        return error, asked or 0.0
-
-    def _post(self, body: bytes, within: float) -> _Answer:
-        until = time.monotonic() + within
-        headers = {"content-type": "application/json", "accept": "application/json"}
-        if self._api_key:
-            headers["authorization"] = f"Bearer {self._api_key}"
-        request = urllib.request.Request(self._url, data=body, headers=headers, method="POST")
-        try:
-            response = self._opener.open(request, timeout=max(0.001, within))
-        except urllib.error.HTTPError as e:
-            response = e
-        with response:
-            read = bytearray()
-            # In pieces, so that one that trickles in ends too.
-            while piece := response.read1(1 << 16):
-                read += piece
-                if len(read) > _MAX_ANSWER:
-                    raise http.client.HTTPException("the answer is larger than 16 MiB")
-                if time.monotonic() > until:
-                    raise TimeoutError("the answer did not arrive in time")
-            length = response.headers.get("content-length")
-            if length is not None and length.isdigit() and len(read) < int(length):
-                raise http.client.IncompleteRead(bytes(read), int(length) - len(read))
-            return _Answer(response.status, _parsed(bytes(read)), _seconds(response.headers.get("retry-after")))
+        return _Failure(error, unclear=unclear, after=max(0.0, asked) if again and asked <= _LONGEST_ASKED else None)
 
 
-def _parsed(text: bytes) -> dict[str, Any] | None:
-    try:
-        value = json.loads(text)
-    except ValueError:
-        return None
-    return value if isinstance(value, dict) else None
-
-
-def _seconds(text: str | None) -> float | None:
-    return float(text) if text is not None and text.strip().isdigit() else None
+def _span(name: str, value: float) -> float:
+    """Times and counts that are none are said at once."""
+    if not isinstance(value, (int, float)) or math.isnan(value) or value < 0:
+        raise ValueError(f"{name} is not a number of at least 0")
+    return value
 
 
 def _result_of(document: dict[str, Any]) -> ExecResult:
@@ -212,11 +206,10 @@ def _result_of(document: dict[str, Any]) -> ExecResult:
     )
 
 
-def _unanswered(last: CounterfoilError, key: str | None) -> CounterfoilError:
-    # What the gateway said last is said; only silence has no words of its own.
-    if last.kind != "no_answer":
+def _of_the_execution(last: CounterfoilError) -> CounterfoilError:
+    """What is to be said where a send may have been carried out: "nothing ran" of the last one is not true of them all."""
+    if last.kind in _OF_IT or last.operation_id is not None:
         return last
-    advice = "It may have been carried out. The very same again is safe: nothing is done twice."
-    error = NoAnswer("no_answer", last.message, advice=advice, status=last.status)
-    error.key = key
+    error = NoAnswer("no_answer", last.message, advice=MAY_HAVE, retry_after=last.retry_after, status=last.status)
+    error.__cause__ = last
     return error

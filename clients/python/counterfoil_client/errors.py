@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
+
+#: What is safe where nothing is known.
+MAY_HAVE = "It may have been carried out. The very same again is safe: nothing is done twice."
 
 
 class CounterfoilError(Exception):
@@ -33,6 +37,9 @@ class CounterfoilError(Exception):
         self.retry_after = retry_after
         #: The HTTP status; ``None`` where there was no answer.
         self.status = status
+        #: The key that every send of the execution had, also where the client made it: with it, the same again is that
+        #: execution again. ``None`` where ``operation`` stands for it.
+        self.key: str | None = None
 
 
 class InDoubt(CounterfoilError):
@@ -60,11 +67,11 @@ class StillRunning(CounterfoilError):
 
 
 class Unavailable(CounterfoilError):
-    """Nothing ran; the same again is safe."""
+    """The gateway can't do it at the moment; the very same again, with its key, is safe."""
 
 
 class AdmissionUnknown(CounterfoilError):
-    """It is not known whether it was admitted; the same again is safe."""
+    """It is not known whether it was admitted; the very same again, with its key, is safe."""
 
 
 class BadArguments(CounterfoilError):
@@ -117,10 +124,11 @@ class Refused(CounterfoilError):
 
 
 class NoAnswer(CounterfoilError):
-    """The time or the tries are used up and nothing is known. The very same again is safe."""
+    """Nothing is known: it may have been carried out.
 
-    #: The key that every send had, if the execution had no name in an operation.
-    key: str | None = None
+    The very same again is safe, with the error's key or under the same operation. What came last, if that was more than
+    silence, is the cause.
+    """
 
 
 BY_KIND: dict[str, type[CounterfoilError]] = {
@@ -145,9 +153,12 @@ BY_KIND: dict[str, type[CounterfoilError]] = {
 
 def error_of(answer: dict[str, Any] | None, status: int) -> CounterfoilError:
     """The error of an answer; of a kind that this version doesn't know, the general one."""
+    if 300 <= status < 400:
+        message = f"The answer is a redirect (HTTP {status}), which is not followed."
+        return CounterfoilError("redirected", message, advice="Check the url of the gateway.", status=status)
     error = answer.get("error") if answer else None
     if not isinstance(error, dict):
-        return CounterfoilError("no_answer", f"The answer is not the gateway's (HTTP {status}).", status=status)
+        return NoAnswer("no_answer", f"The answer is not the gateway's (HTTP {status}).", advice=MAY_HAVE, status=status)
 
     def text(name: str) -> str | None:
         value = error.get(name)
@@ -157,7 +168,9 @@ def error_of(answer: dict[str, Any] | None, status: int) -> CounterfoilError:
     pause = error.get("retryAfterMs")
     known = BY_KIND.get(kind)
     if known is None:
-        known = Unauthorized if status in (401, 403) else UsageError if status < 500 else CounterfoilError
+        # Where the gateway told what became of the execution, the status says no more.
+        told = answer is not None and answer.get("outcome") == "error"
+        known = CounterfoilError if told or not 400 <= status < 500 else Unauthorized if status in (401, 403) else UsageError
     return known(
         kind,
         text("message") or f"HTTP {status}",
@@ -165,6 +178,6 @@ def error_of(answer: dict[str, Any] | None, status: int) -> CounterfoilError:
         operation_id=text("operationId"),
         retry_key=text("retryKey"),
         new_key=text("newKey"),
-        retry_after=pause / 1000 if isinstance(pause, (int, float)) else None,
+        retry_after=pause / 1000 if isinstance(pause, (int, float)) and math.isfinite(pause) else None,
         status=status,
     )

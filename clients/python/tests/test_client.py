@@ -1,21 +1,26 @@
 import json
+import os
 import socket
 import threading
 import time
 import unittest
+import unittest.mock
 import urllib.request
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import counterfoil_client
 from counterfoil_client import (
+    AdmissionUnknown,
     BadArguments,
     Counterfoil,
     CounterfoilError,
+    InDoubt,
     KeyConflict,
     Limited,
     NoAnswer,
     Refused,
     Unauthorized,
+    Unavailable,
     UsageError,
 )
 from counterfoil_client.errors import BY_KIND, error_of
@@ -44,6 +49,17 @@ class Scripted:
                 if answer == "hang":
                     quiet.wait(30)
                     return
+                if answer == "trickle":
+                    # A header without an end, each piece in time.
+                    self.connection.sendall(b"HTTP/1.1 200 OK\r\nx: ")
+                    try:
+                        for _ in range(120):
+                            if quiet.wait(0.05):
+                                break
+                            self.connection.sendall(b"x")
+                    except OSError:
+                        pass
+                    return
                 status, document, headers = answer
                 text = (document if isinstance(document, str) else json.dumps(document)).encode()
                 self.send_response(status)
@@ -58,7 +74,7 @@ class Scripted:
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self.server.server_port}"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
 
     def __enter__(self):
         return self
@@ -67,6 +83,10 @@ class Scripted:
         self.quiet.set()
         self.server.shutdown()
         self.server.server_close()
+
+
+def coded(status, code):
+    return (status, {"error": {"code": code, "message": "m"}}, {})
 
 
 def error(status, kind, **more):
@@ -202,12 +222,123 @@ class Alone(unittest.TestCase):
                 Counterfoil(server.url, retries=2).exec("a.b", operation="o")
             self.assertEqual(len(server.bodies), 3)
 
-    def test_nothing_follows_a_redirect(self):
+    def failed(self, server, **options):
+        """The error of an execution there."""
+        with self.assertRaises(CounterfoilError) as caught:
+            Counterfoil(server.url, **options).exec("a.b")
+        return caught.exception
+
+    def test_nothing_follows_a_redirect_and_it_is_asked_once(self):
         with Scripted([DONE]) as elsewhere:
-            with Scripted([(307, "", {"location": f"{elsewhere.url}/api/v1/exec"})]) as server:
-                with self.assertRaises(CounterfoilError):
-                    Counterfoil(server.url, api_key="cfk_x", retries=0).exec("a.b")
+            for status in (301, 302, 303, 307, 308):
+                for location in (f"{elsewhere.url}/api/v1/exec", "http://[", "file:///etc/passwd"):
+                    with Scripted([(status, "", {"location": location})]) as server:
+                        error = self.failed(server, api_key="cfk_x")
+                    self.assertEqual((error.kind, error.status), ("redirected", status))
+                    self.assertEqual([b["key"] for b in server.bodies], [error.key])
             self.assertEqual(elsewhere.bodies, [])
+
+    def test_every_error_has_the_key_that_was_sent_also_a_made_one(self):
+        cases = [
+            (["cut", error(503, "admission_unknown")], AdmissionUnknown),
+            (["cut", error(503, "unavailable")], Unavailable),
+            (["cut", coded(500, "internal")], NoAnswer),
+            (["cut", coded(504, "upstream_timeout")], NoAnswer),
+            (["cut", (*coded(503, "unavailable")[:2], {"retry-after": "3600"})], Unavailable),
+            ([error(409, "in_doubt")], InDoubt),
+            ([error(422, "key_conflict")], KeyConflict),
+            ([error(409, "of_a_newer_version")], CounterfoilError),
+            ([coded(401, "unauthorized")], Unauthorized),
+            ([(404, "<html>", {})], NoAnswer),
+            ([(404, "[" * 100_000, {})], NoAnswer),
+            ([(200, {**DONE[1], "isError": True, "result": {"content": 1}}, {})], Refused),
+        ]
+        for answers, of in cases:
+            with self.subTest(answers[-1][:1], of=of), Scripted(answers) as server:
+                came = self.failed(server, retries=len(answers) - 1)
+                self.assertIs(type(came), of)
+                self.assertRegex(came.key, "^[0-9a-f-]{36}$")
+                self.assertEqual([b["key"] for b in server.bodies], [came.key] * len(answers))
+        with Scripted([error(409, "in_doubt")]) as server:
+            with self.assertRaises(InDoubt) as caught:
+                Counterfoil(server.url).exec("a.b", operation="o")
+            self.assertIsNone(caught.exception.key)
+
+    def test_nothing_ran_is_not_said_where_an_earlier_send_may_have(self):
+        firsts = [
+            "cut",
+            (502, "<html>", {}),
+            coded(500, "internal"),
+            error(503, "admission_unknown"),
+            error(409, "still_running", retryAfterMs=1),
+        ]
+        lasts = [
+            (coded(401, "unauthorized"), Unauthorized),
+            (coded(404, "unknown_method"), UsageError),
+            (error(400, "bad_arguments"), BadArguments),
+            (error(429, "limited", retryAfterMs=3_600_000), Limited),
+            ((307, "", {"location": "/"}), CounterfoilError),
+        ]
+        for first in firsts:
+            for last, of in lasts:
+                with self.subTest(first=first, last=last), Scripted([first, last]) as server:
+                    came = self.failed(server)
+                    self.assertIs(type(came), NoAnswer)
+                    self.assertEqual(came.kind, "no_answer")
+                    self.assertIs(type(came.__cause__), of)
+                    self.assertEqual([b["key"] for b in server.bodies], [came.key] * 2)
+        # What says that nothing ran leaves the next one as it is.
+        with Scripted([error(429, "limited", retryAfterMs=1), coded(401, "unauthorized")]) as server:
+            self.assertIs(type(self.failed(server)), Unauthorized)
+
+    def test_no_operation_is_no_operation(self):
+        with Scripted(["cut", DONE]) as server:
+            Counterfoil(server.url).exec("a.b", operation=None, key=None, step=None)
+            self.assertRegex(server.bodies[0]["key"], "^[0-9a-f-]{36}$")
+            self.assertEqual(server.bodies[1]["key"], server.bodies[0]["key"])
+
+    def test_large_results_are_read_and_larger_ones_are_not_asked_for_again(self):
+        text = "x" * (20 << 20)
+        with Scripted([(200, {**DONE[1], "result": {"content": [{"type": "text", "text": text}]}}, {})]) as server:
+            self.assertEqual(len(Counterfoil(server.url).exec("a.b").text), len(text))
+        with Scripted([(200, "x" * ((64 << 20) + 1), {})]) as server:
+            came = self.failed(server)
+            self.assertIs(type(came), NoAnswer)
+            self.assertIn("larger than 64 MiB", str(came))
+            self.assertEqual([b["key"] for b in server.bodies], [came.key])
+
+    def test_what_trickles_in_ends_too(self):
+        with Scripted(["trickle"]) as server:
+            begun = time.monotonic()
+            came = self.failed(server, send_timeout=0.5, retries=1)
+            self.assertIs(type(came), NoAnswer)
+            self.assertLess(time.monotonic() - begun, 5)
+            self.assertEqual(len(server.bodies), 2)
+
+    def test_a_proxy_of_the_environment_is_not_asked_for_this_machine(self):
+        with Scripted([DONE]) as proxy, Scripted([DONE]) as server:
+            env = {"HTTP_PROXY": proxy.url, "http_proxy": proxy.url, "NO_PROXY": "", "no_proxy": ""}
+            with unittest.mock.patch.dict(os.environ, env):
+                for url in (server.url, server.url.replace("127.0.0.1", "localhost")):
+                    Counterfoil(url, api_key="cfk_x").exec("a.b")
+                self.assertEqual((len(server.bodies), len(proxy.bodies)), (2, 0))
+                # Others are asked through it.
+                Counterfoil("http://gateway.invalid").exec("a.b")
+                self.assertEqual(len(proxy.bodies), 1)
+
+    def test_times_that_are_none_are_refused_before_anything_is_sent(self):
+        with Scripted([DONE]) as server:
+            for timeout in (1234.5, 1e12, float("inf")):
+                Counterfoil(server.url, timeout=timeout, send_timeout=timeout).exec("a.b")
+            for wrong in (float("nan"), -1, "5"):
+                for name in ("timeout", "send_timeout", "retries"):
+                    with self.assertRaises(ValueError):
+                        Counterfoil(server.url, **{name: wrong})
+                with self.assertRaises(ValueError):
+                    Counterfoil(server.url).exec("a.b", timeout=wrong)
+            with self.assertRaises(ValueError):
+                Counterfoil(server.url, api_key="a\nb")
+            self.assertEqual(len(server.bodies), 3)
 
     def test_a_wrong_key_is_said(self):
         with Scripted([(401, {"error": {"code": "unauthorized", "message": "no"}}, {})]) as server:
@@ -216,8 +347,9 @@ class Alone(unittest.TestCase):
 
     def test_what_is_no_json_is_refused_before_it_is_sent(self):
         with Scripted([DONE]) as server:
-            with self.assertRaises(ValueError):
-                Counterfoil(server.url).exec("a.b", {"n": float("nan")})
+            for n in (float("nan"), float("inf"), float("-inf")):
+                with self.assertRaises(ValueError):
+                    Counterfoil(server.url).exec("a.b", {"list": [{"n": n}]})
             self.assertEqual(server.bodies, [])
 
 

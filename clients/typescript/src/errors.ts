@@ -12,6 +12,8 @@ export interface ErrorDetail {
   retryAfterMs?: number | undefined;
   /** The HTTP status; none where there was no answer. */
   status?: number | undefined;
+  /** The key that every send had. */
+  key?: string | undefined;
 }
 
 /** All errors of this client. What is safe now is in `kind`, `message` and `advice`. */
@@ -23,6 +25,11 @@ export class CounterfoilError extends Error {
   readonly newKey: string | undefined;
   readonly retryAfterMs: number | undefined;
   readonly status: number | undefined;
+  /**
+   * The key that every send of the execution had, also where the client made it: with it, the same again is that execution
+   * again. Undefined where `operation` stands for it.
+   */
+  readonly key: string | undefined;
 
   constructor(detail: ErrorDetail, options?: ErrorOptions) {
     super(detail.advice ? `${detail.message} ${detail.advice}` : detail.message, options);
@@ -34,6 +41,7 @@ export class CounterfoilError extends Error {
     this.newKey = detail.newKey;
     this.retryAfterMs = detail.retryAfterMs;
     this.status = detail.status;
+    this.key = detail.key;
   }
 }
 
@@ -49,9 +57,9 @@ export class KeyRequired extends CounterfoilError {}
 export class Twin extends CounterfoilError {}
 /** It goes on; the same again gets its result. */
 export class StillRunning extends CounterfoilError {}
-/** Nothing ran; the same again is safe. */
+/** The gateway can't do it at the moment; the very same again, with its key, is safe. */
 export class Unavailable extends CounterfoilError {}
-/** It is not known whether it was admitted; the same again is safe. */
+/** It is not known whether it was admitted; the very same again, with its key, is safe. */
 export class AdmissionUnknown extends CounterfoilError {}
 /** The arguments don't fit. Nothing ran. */
 export class BadArguments extends CounterfoilError {}
@@ -73,15 +81,13 @@ export class HandleUnknown extends CounterfoilError {}
 export class UsageError extends CounterfoilError {}
 /** The gateway doesn't know this API key, or doesn't take requests from here. Nothing ran. */
 export class Unauthorized extends CounterfoilError {}
-/** The time or the tries are used up and nothing is known. The very same again is safe: the error names its key. */
-export class NoAnswer extends CounterfoilError {
-  /** The key that every send had, if the execution had no name in an operation. */
-  readonly key: string | undefined;
-  constructor(detail: ErrorDetail, key: string | undefined, options?: ErrorOptions) {
-    super(detail, options);
-    this.key = key;
-  }
-}
+/** It was aborted; the signal's reason is the cause. What was sent may be carried out: the very same again is safe. */
+export class Aborted extends CounterfoilError {}
+/**
+ * Nothing is known: it may have been carried out. The very same again is safe, with the error's key or under the same
+ * operation. What came last, if that was more than silence, is the cause.
+ */
+export class NoAnswer extends CounterfoilError {}
 
 const BY_KIND: Readonly<Record<string, typeof CounterfoilError>> = {
   in_doubt: InDoubt,
@@ -102,14 +108,17 @@ const BY_KIND: Readonly<Record<string, typeof CounterfoilError>> = {
   handle_unknown: HandleUnknown,
 };
 
-/** The error of a kind; of one that this version doesn't know, the general one. */
-export function errorOf(detail: ErrorDetail): CounterfoilError {
+/**
+ * The error of a kind; of one that this version doesn't know, the general one. `outcome`: the gateway told what became of
+ * the execution, so that the status says no more.
+ */
+export function errorOf(detail: ErrorDetail, outcome = false): CounterfoilError {
   const known = Object.hasOwn(BY_KIND, detail.kind) ? BY_KIND[detail.kind] : undefined;
   if (known) return new known(detail);
-  if (detail.kind === 'no_answer') return new CounterfoilError(detail);
-  if (detail.status === 401 || detail.status === 403) return new Unauthorized(detail);
-  if (detail.status !== undefined && detail.status < 500) return new UsageError(detail);
-  return new CounterfoilError(detail);
+  if (detail.kind === 'no_answer') return new NoAnswer(detail);
+  const status = detail.status ?? 0;
+  if (outcome || status < 400 || status >= 500) return new CounterfoilError(detail);
+  return status === 401 || status === 403 ? new Unauthorized(detail) : new UsageError(detail);
 }
 
 /** Whether this version has an error of its own for a kind. */

@@ -2,7 +2,7 @@
  * Executes methods through a Counterfoil gateway (`POST /api/v1/exec`). Every send of one execution has the same key, so
  * it is sent again after a lost answer, and has its effect once.
  */
-import { CounterfoilError, NoAnswer, errorOf, type ErrorDetail } from './errors.js';
+import { Aborted, BadArguments, CounterfoilError, NoAnswer, UsageError, errorOf, type ErrorDetail } from './errors.js';
 
 export * from './errors.js';
 
@@ -26,11 +26,11 @@ export interface ExecOptions {
   operation?: string;
   /** The step's name in the operation. Without it, a step is known by its method and arguments. */
   step?: string;
-  /** A key of one's own, instead of `operation`. */
+  /** A key of one's own, instead of `operation`. Without either, one is made for this execution. */
   key?: string;
   /** Overrides the client's. */
   timeout?: number;
-  /** Gives up when it is aborted. What was sent may still be carried out; the same again is safe. */
+  /** Gives up when it is aborted, with {@link Aborted}. What was sent may still be carried out. */
   signal?: AbortSignal;
 }
 
@@ -51,15 +51,17 @@ export interface ExecResult {
 /** The provider or tool refused. That is a result: it is kept, and the same again gets the same. */
 export class Refused extends CounterfoilError {
   readonly result: ExecResult;
-  constructor(result: ExecResult, status: number) {
+  constructor(result: ExecResult, status: number, key?: string) {
     const message = result.text || 'the provider or tool refused';
-    super({ kind: 'refused', message, operationId: result.operationId, status });
+    super({ kind: 'refused', message, operationId: result.operationId, status, key });
     this.result = result;
   }
 }
 
 /** The largest answer that is read, in bytes. */
-const MAX_ANSWER = 16 << 20;
+const MAX_ANSWER = 64 << 20;
+/** The longest time that the platform's timers know, in milliseconds. */
+const LONGEST_TIMER = 2 ** 31 - 1;
 /** Pauses double from the first to the longest, with full jitter. */
 const FIRST_PAUSE = 200;
 const LONGEST_PAUSE = 5_000;
@@ -69,11 +71,32 @@ const LONGEST_ASKED = 60_000;
 const AGAIN = new Set(['unavailable', 'admission_unknown', 'still_running', 'limited']);
 /** Statuses of proxies and gateways after which it is. */
 const PASSING = new Set([408, 425, 429, 500, 502, 503, 504]);
+/** Kinds that are true of the execution whatever became of its earlier sends. */
+const OF_IT = new Set([
+  'no_answer', 'refused', 'in_doubt', 'still_running', 'admission_unknown', 'unavailable', 'approval_required', 'key_conflict',
+]);
+/** What is safe where nothing is known. */
+const MAY_HAVE = 'It may have been carried out. The very same again is safe: nothing is done twice.';
 
 type Json = Record<string, unknown>;
 
+interface Answer {
+  status: number;
+  json: Json | undefined;
+  /** The pause that is asked for, in milliseconds. */
+  after: number | undefined;
+}
+
 /** What came of one send. */
-type Sent = { done: ExecResult } | { failed: CounterfoilError } | { again: CounterfoilError; after: number | undefined };
+type Sent = { done: ExecResult } | Failure;
+
+interface Failure {
+  error: CounterfoilError;
+  /** It may have been carried out, or be so still. */
+  unclear: boolean;
+  /** The pause after which it may be sent again; undefined: not by itself. */
+  after: number | undefined;
+}
 
 export class Counterfoil {
   readonly #url: URL;
@@ -84,6 +107,9 @@ export class Counterfoil {
     const base = options.url ?? env['COUNTERFOIL_URL'] ?? 'http://127.0.0.1:8600';
     this.#url = new URL('api/v1/exec', base.endsWith('/') ? base : `${base}/`);
     const apiKey = options.apiKey ?? env['COUNTERFOIL_API_KEY'];
+    spanOf('timeout', options.timeout);
+    spanOf('sendTimeout', options.sendTimeout);
+    spanOf('retries', options.retries);
     this.#options = apiKey ? { ...options, apiKey } : options;
   }
 
@@ -92,60 +118,75 @@ export class Counterfoil {
    * late answers, and what says that it is safe.
    *
    * Throws {@link Refused} for a refusal of the provider, a {@link CounterfoilError} by kind for what the gateway says,
-   * {@link NoAnswer} when time or tries are used up, and the signal's reason when it is aborted.
+   * {@link NoAnswer} when time or tries are used up or an earlier send may have been carried out, and {@link Aborted} when
+   * the signal is aborted. Each has the key that was sent.
    */
   async exec(id: string, args: Json = {}, options: ExecOptions = {}): Promise<ExecResult> {
     const { operation, step, signal } = options;
-    const key = options.key ?? (operation === undefined ? crypto.randomUUID() : undefined);
-    const body = JSON.stringify({ id, arguments: args, key, operation, step });
-    const until = Date.now() + (options.timeout ?? this.#options.timeout ?? 120_000);
+    // `null` is no name either, in plain JavaScript.
+    const key = options.key ?? (operation == null ? crypto.randomUUID() : undefined);
+    const body = bodyOf({ id, arguments: args, key, operation, step }, key);
+    const timeout = spanOf('timeout', options.timeout, key) ?? this.#options.timeout ?? 120_000;
+    const until = performance.now() + timeout;
     const retries = this.#options.retries ?? 10;
+    let unclear = false;
     for (let tried = 0; ; tried += 1) {
-      signal?.throwIfAborted();
-      const left = until - Date.now();
-      const sent = await this.#send(body, Math.min(left, this.#options.sendTimeout ?? 60_000), signal);
+      if (signal?.aborted) throw aborted(signal, key, tried > 0);
+      const left = until - performance.now();
+      const sent = await this.#send(body, Math.min(left, this.#options.sendTimeout ?? 60_000), signal, key);
       if ('done' in sent) return sent.done;
-      if ('failed' in sent) throw sent.failed;
-      const pause = Math.max(sent.after ?? 0, jittered(tried));
-      if (tried >= retries || Date.now() + pause >= until) throw unanswered(sent.again, key);
-      await rest(pause, signal);
+      unclear ||= sent.unclear;
+      const pause = sent.after === undefined ? undefined : Math.max(sent.after, jittered(tried));
+      if (pause === undefined || tried >= retries || performance.now() + pause >= until) {
+        throw unclear ? ofTheExecution(sent.error) : sent.error;
+      }
+      await rest(pause, signal, key);
     }
   }
 
   /** The request that would be sent, its credential masked. Nothing is sent to the provider. */
   async dryRun(id: string, args: Json = {}, options: { signal?: AbortSignal } = {}): Promise<Json> {
-    const body = JSON.stringify({ id, arguments: args, dryRun: true });
+    const body = bodyOf({ id, arguments: args, dryRun: true }, undefined);
     const { status, json } = await this.#post(body, this.#options.sendTimeout ?? 60_000, options.signal);
     if (json?.['outcome'] === 'dry_run') return json;
-    throw errorOf(detailOf(json, status));
+    throw errorOf(detailOf(json, status, undefined));
   }
 
-  async #send(body: string, within: number, signal: AbortSignal | undefined): Promise<Sent> {
-    let answer: { status: number; json: Json | undefined; after: number | undefined };
+  async #send(body: string, within: number, signal: AbortSignal | undefined, key: string | undefined): Promise<Sent> {
+    let answer: Answer;
     try {
       answer = await this.#post(body, within, signal);
     } catch (cause) {
-      signal?.throwIfAborted();
+      if (signal?.aborted) throw aborted(signal, key, true);
       const why = cause instanceof Error ? cause.message : String(cause);
-      const detail = { kind: 'no_answer', message: `The gateway gave no answer (${why}).` };
-      return { again: new CounterfoilError(detail, { cause }), after: undefined };
+      const message = `The gateway gave no answer (${why}).`;
+      const error = new NoAnswer({ kind: 'no_answer', message, advice: MAY_HAVE, key }, { cause });
+      // What was too large once is so again.
+      return { error, unclear: true, after: cause instanceof TooLarge ? undefined : 0 };
     }
     const { status, json, after } = answer;
     if (json?.['outcome'] === 'result') {
       const result = resultOf(json);
-      return json['isError'] === true ? { failed: new Refused(result, status) } : { done: result };
+      return json['isError'] === true ? final(new Refused(result, status, key)) : { done: result };
     }
-    const error = errorOf(detailOf(json, status));
-    const asked = error.retryAfterMs ?? after;
-    const passing = json?.['outcome'] !== 'error' && (PASSING.has(status) || (status < 300 && error.kind === 'no_answer'));
-    const again = AGAIN.has(error.kind) || passing;
-    // A pause of hours (a budget) is for the caller to decide about.
-    if (!again || (asked ?? 0) > LONGEST_ASKED) return { failed: error };
-    return { again: error, after: asked };
+    const told = json?.['outcome'] === 'error';
+    const error = errorOf(detailOf(json, status, key), told);
+    if (error.kind === 'redirected') return final(error);
+    const passing = PASSING.has(status) || (status < 300 && error.kind === 'no_answer');
+    const again = told ? AGAIN.has(error.kind) : passing;
+    const asked = error.retryAfterMs ?? after ?? 0;
+    return {
+      error,
+      // The gateway refuses before anything runs; what a proxy or a failure says leaves that open.
+      unclear: told ? again && error.kind !== 'limited' : passing || status >= 500 || error.kind === 'no_answer',
+      // A pause of hours (a budget) is for the caller to decide about.
+      after: again && asked <= LONGEST_ASKED ? Math.max(0, asked) : undefined,
+    };
   }
 
-  async #post(body: string, within: number, signal: AbortSignal | undefined) {
-    const late = AbortSignal.timeout(Math.max(1, within));
+  async #post(body: string, within: number, signal: AbortSignal | undefined): Promise<Answer> {
+    // Whole milliseconds: timers take no others.
+    const late = AbortSignal.timeout(Math.ceil(Math.min(Math.max(1, within), LONGEST_TIMER)));
     const response = await (this.#options.fetch ?? fetch)(this.#url, {
       method: 'POST',
       headers: {
@@ -154,8 +195,8 @@ export class Counterfoil {
         ...(this.#options.apiKey ? { authorization: `Bearer ${this.#options.apiKey}` } : {}),
       },
       body,
-      // The key of an API must not follow wherever somebody points.
-      redirect: 'error',
+      // The key of an API must not follow wherever somebody points. Not 'error': that looks like a lost connection.
+      redirect: 'manual',
       signal: signal ? AbortSignal.any([signal, late]) : late,
     });
     const text = await bounded(response);
@@ -173,6 +214,27 @@ function environment(): Record<string, string | undefined> {
   return process?.env ?? {};
 }
 
+/** More than is read of an answer. */
+class TooLarge extends Error {}
+
+/** Times and counts that are none (`NaN`, negative, a text) are said at once. */
+function spanOf(name: string, value: number | undefined, key?: string): number | undefined {
+  if (value == null || (typeof value === 'number' && value >= 0)) return value ?? undefined;
+  const message = `\`${name}\` is not a number of at least 0. Nothing was sent.`;
+  throw new UsageError({ kind: 'usage', message, key });
+}
+
+/** The request as JSON. What JSON has no number for would go as `null`: it is refused instead. */
+function bodyOf(asked: Json, key: string | undefined): string {
+  return JSON.stringify(asked, (name, value: unknown) => {
+    if ((typeof value === 'number' || value instanceof Number) && !Number.isFinite(Number(value))) {
+      const message = `The argument "${name}" is ${Number(value)}, which JSON has no number for. Nothing was sent.`;
+      throw new BadArguments({ kind: 'bad_arguments', message, key });
+    }
+    return value;
+  });
+}
+
 async function bounded(response: Response): Promise<string> {
   const reader = response.body?.getReader();
   if (!reader) return '';
@@ -184,7 +246,7 @@ async function bounded(response: Response): Promise<string> {
     size += value.byteLength;
     if (size > MAX_ANSWER) {
       await reader.cancel();
-      throw new Error('the answer is larger than 16 MiB');
+      throw new TooLarge(`the answer is larger than ${MAX_ANSWER >> 20} MiB`);
     }
     text += decoder.decode(value, { stream: true });
   }
@@ -199,10 +261,16 @@ function parsed(text: string): Json | undefined {
   }
 }
 
-function detailOf(json: Json | undefined, status: number): ErrorDetail {
+function detailOf(json: Json | undefined, status: number, key: string | undefined): ErrorDetail {
+  // 0: a browser does not show what a redirect is.
+  if (status === 0 || (status >= 300 && status < 400)) {
+    const message = `The answer is a redirect (HTTP ${status}), which is not followed.`;
+    return { kind: 'redirected', message, advice: 'Check the url of the gateway.', status, key };
+  }
   const error = json?.['error'];
   if (typeof error !== 'object' || error === null) {
-    return { kind: 'no_answer', message: `The answer is not the gateway's (HTTP ${status}).`, status };
+    const message = `The answer is not the gateway's (HTTP ${status}).`;
+    return { kind: 'no_answer', message, advice: MAY_HAVE, status, key };
   }
   const of = error as Json;
   const text = (name: string) => (typeof of[name] === 'string' ? (of[name] as string) : undefined);
@@ -215,6 +283,7 @@ function detailOf(json: Json | undefined, status: number): ErrorDetail {
     newKey: text('newKey'),
     retryAfterMs: typeof of['retryAfterMs'] === 'number' ? of['retryAfterMs'] : undefined,
     status,
+    key,
   };
 }
 
@@ -225,34 +294,44 @@ function resultOf(json: Json): ExecResult {
   return {
     result,
     structured: result['structuredContent'],
-    text: parts.flatMap((part) => (typeof part['text'] === 'string' ? [part['text']] : [])).join('\n'),
+    text: parts.flatMap((part) => (typeof part?.['text'] === 'string' ? [part['text']] : [])).join('\n'),
     operationId: typeof operation?.['id'] === 'string' ? operation['id'] : undefined,
     replayed: operation?.['replayed'] === true,
   };
 }
 
-function unanswered(last: CounterfoilError, key: string | undefined): CounterfoilError {
-  // What the gateway said last is said; only silence has no words of its own.
-  if (last.kind !== 'no_answer') return last;
-  const advice = 'It may have been carried out. The very same again is safe: nothing is done twice.';
-  const detail = { kind: 'no_answer', message: last.message, advice, status: last.status };
-  return new NoAnswer(detail, key, { cause: last });
+function final(error: CounterfoilError): Failure {
+  return { error, unclear: false, after: undefined };
+}
+
+/** What is to be said where a send may have been carried out: "nothing ran" of the last one is not true of them all. */
+function ofTheExecution(last: CounterfoilError): CounterfoilError {
+  if (OF_IT.has(last.kind) || last.operationId !== undefined) return last;
+  const { message, status, retryAfterMs, key } = last;
+  return new NoAnswer({ kind: 'no_answer', message, advice: MAY_HAVE, status, retryAfterMs, key }, { cause: last });
+}
+
+function aborted(signal: AbortSignal, key: string | undefined, sent: boolean): Aborted {
+  const advice = sent ? MAY_HAVE : 'Nothing was sent.';
+  return new Aborted({ kind: 'aborted', message: 'It was aborted.', advice, key }, { cause: signal.reason });
 }
 
 function jittered(tried: number): number {
   return Math.random() * Math.min(FIRST_PAUSE * 2 ** Math.min(tried, 10), LONGEST_PAUSE);
 }
 
-function rest(ms: number, signal: AbortSignal | undefined): Promise<void> {
+function rest(ms: number, signal: AbortSignal | undefined, key: string | undefined): Promise<void> {
   return new Promise((resolve, reject) => {
     const stop = () => {
       clearTimeout(timer);
-      reject(signal?.reason as Error);
+      if (signal) reject(aborted(signal, key, true));
     };
     const timer = setTimeout(() => {
       signal?.removeEventListener('abort', stop);
       resolve();
     }, ms);
-    signal?.addEventListener('abort', stop, { once: true });
+    // An event that was before this comes no more.
+    if (signal?.aborted) stop();
+    else signal?.addEventListener('abort', stop, { once: true });
   });
 }

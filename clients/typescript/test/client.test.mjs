@@ -4,7 +4,7 @@ import { createServer as createTcpServer, connect } from 'node:net';
 import { after, before, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import * as errors from '../dist/errors.js';
-import { Counterfoil, KeyConflict, NoAnswer, Refused, UsageError, BadArguments, Unauthorized } from '../dist/index.js';
+import { Aborted, Counterfoil, KeyConflict, NoAnswer, Refused, UsageError, BadArguments, Unauthorized } from '../dist/index.js';
 import { Gateway, REFUND, refund } from './gateway.mjs';
 
 let gateway;
@@ -14,6 +14,9 @@ before(async () => {
   client = new Counterfoil({ url: gateway.url });
 });
 after(() => gateway.stop());
+/** What was started, closed at the end whatever failed. */
+const started = [];
+after(() => Promise.all(started.map((server) => server.close())));
 
 /** An HTTP server that answers with what it is given, in this order, and keeps what it was sent. */
 async function scripted(answers) {
@@ -31,7 +34,9 @@ async function scripted(answers) {
   });
   await new Promise((done) => server.listen(0, '127.0.0.1', done));
   const url = `http://127.0.0.1:${server.address().port}`;
-  return { url, bodies, close: () => new Promise((done) => (server.closeAllConnections(), server.close(done))) };
+  const close = () => new Promise((done) => (server.closeAllConnections(), server.close(done)));
+  started.push({ close });
+  return { url, bodies, close };
 }
 
 const DONE = [200, { outcome: 'result', isError: false, result: { content: [{ type: 'text', text: 'ok' }] } }];
@@ -211,7 +216,17 @@ test('time, tries and aborts end it, and say what is safe', async () => {
   const reason = new Error('enough');
   const abort = new AbortController();
   setTimeout(() => abort.abort(reason), 50);
-  await assert.rejects(new Counterfoil({ url: hangs.url }).exec('a.b', {}, { signal: abort.signal }), reason);
+  const left = await new Counterfoil({ url: hangs.url }).exec('a.b', {}, { signal: abort.signal }).catch((e) => e);
+  assert.ok(left instanceof Aborted);
+  assert.equal(left.cause, reason);
+  assert.equal(left.key, hangs.bodies.at(-1).key);
+  assert.match(left.message, /may have been carried out/);
+  // Aborted already: nothing is sent.
+  const sends = hangs.bodies.length;
+  const never = await new Counterfoil({ url: hangs.url }).exec('a.b', {}, { signal: abort.signal }).catch((e) => e);
+  assert.ok(never instanceof Aborted);
+  assert.match(never.message, /Nothing was sent/);
+  assert.equal(hangs.bodies.length, sends);
   await hangs.close();
   const cut = await scripted(['cut']);
   await assert.rejects(new Counterfoil({ url: cut.url, retries: 2 }).exec('a.b'), NoAnswer);
@@ -219,13 +234,134 @@ test('time, tries and aborts end it, and say what is safe', async () => {
   await cut.close();
 });
 
-test('nothing follows a redirect', async () => {
+test('nothing follows a redirect, and it is asked once', async () => {
   const elsewhere = await scripted([DONE]);
-  const server = await scripted([[307, '', { location: `${elsewhere.url}/api/v1/exec` }]]);
-  await assert.rejects(new Counterfoil({ url: server.url, apiKey: 'cfk_x', retries: 0 }).exec('a.b'));
+  for (const status of [301, 302, 303, 307, 308]) {
+    const server = await scripted([[status, '', { location: `${elsewhere.url}/api/v1/exec` }]]);
+    const error = await new Counterfoil({ url: server.url, apiKey: 'cfk_x' }).exec('a.b').catch((e) => e);
+    assert.equal(error.kind, 'redirected');
+    assert.equal(error.status, status);
+    assert.equal(error.key, server.bodies[0].key);
+    assert.equal(server.bodies.length, 1);
+  }
   assert.equal(elsewhere.bodies.length, 0);
-  await server.close();
-  await elsewhere.close();
+});
+
+test('every error has the key that was sent, also a made one', async () => {
+  const told = (status, kind, more = {}) => [status, { outcome: 'error', error: { kind, message: 'm', advice: 'a', ...more } }];
+  const cases = [
+    [['cut', told(503, 'admission_unknown')], errors.AdmissionUnknown],
+    [['cut', told(503, 'unavailable')], errors.Unavailable],
+    [['cut', [500, { error: { code: 'internal', message: 'm' } }]], NoAnswer],
+    [['cut', [504, { error: { code: 'upstream_timeout', message: 'm' } }]], NoAnswer],
+    [['cut', [503, { error: { code: 'unavailable', message: 'm' } }, { 'retry-after': '3600' }]], errors.Unavailable],
+    [[told(409, 'in_doubt')], errors.InDoubt],
+    [[told(422, 'key_conflict')], KeyConflict],
+    [[told(409, 'of_a_newer_version')], errors.CounterfoilError],
+    [[[401, { error: { code: 'unauthorized', message: 'm' } }]], Unauthorized],
+    [[[404, '<html>']], NoAnswer],
+    [[[200, { ...DONE[1], isError: true }]], Refused],
+  ];
+  for (const [answers, of] of cases) {
+    const server = await scripted(answers);
+    const error = await new Counterfoil({ url: server.url, retries: answers.length - 1 }).exec('a.b').catch((e) => e);
+    assert.equal(error.constructor, of, `${JSON.stringify(answers)}: ${error}`);
+    assert.match(error.key, /^[0-9a-f-]{36}$/);
+    assert.equal(new Set([error.key, ...server.bodies.map((body) => body.key)]).size, 1);
+    assert.equal(server.bodies.length, answers.length);
+  }
+  const named = await scripted([told(409, 'in_doubt')]);
+  const error = await new Counterfoil({ url: named.url }).exec('a.b', {}, { operation: 'o' }).catch((e) => e);
+  assert.equal(error.key, undefined);
+});
+
+test('"nothing ran" is not said where an earlier send may have', async () => {
+  const told = (status, kind, more = {}) => [status, { outcome: 'error', error: { kind, message: 'm', advice: 'a', ...more } }];
+  const coded = (status, code) => [status, { error: { code, message: 'm' } }];
+  const firsts = ['cut', [502, '<html>'], coded(500, 'internal'), told(503, 'admission_unknown'), told(409, 'still_running', { retryAfterMs: 1 })];
+  const lasts = [
+    [coded(401, 'unauthorized'), Unauthorized],
+    [coded(404, 'unknown_method'), UsageError],
+    [told(400, 'bad_arguments'), BadArguments],
+    [told(429, 'limited', { retryAfterMs: 3_600_000 }), errors.Limited],
+    [[307, '', { location: '/' }], errors.CounterfoilError],
+  ];
+  for (const first of firsts) {
+    for (const [last, of] of lasts) {
+      const server = await scripted([first, last]);
+      const error = await new Counterfoil({ url: server.url }).exec('a.b').catch((e) => e);
+      assert.ok(error instanceof NoAnswer, `${first}, ${last}: ${error}`);
+      assert.equal(error.kind, 'no_answer');
+      assert.equal(error.cause.constructor, of);
+      assert.equal(error.key, server.bodies[0].key);
+      assert.equal(server.bodies.length, 2);
+    }
+  }
+  // What says that nothing ran leaves the next one as it is.
+  const clear = await scripted([told(429, 'limited', { retryAfterMs: 1 }), coded(401, 'unauthorized')]);
+  await assert.rejects(new Counterfoil({ url: clear.url }).exec('a.b'), Unauthorized);
+});
+
+test('no operation is no operation, however it is written', async () => {
+  const server = await scripted(['cut', DONE]);
+  await new Counterfoil({ url: server.url }).exec('a.b', {}, { operation: null, key: null, step: null });
+  assert.match(server.bodies[0].key, /^[0-9a-f-]{36}$/);
+  assert.equal(server.bodies[1].key, server.bodies[0].key);
+});
+
+test('large results are read; larger ones are not asked for again', async () => {
+  const text = 'x'.repeat(20 << 20);
+  const large = await scripted([[200, { ...DONE[1], result: { content: [{ type: 'text', text }] } }]]);
+  assert.equal((await new Counterfoil({ url: large.url }).exec('a.b')).text.length, text.length);
+  const larger = await scripted([[200, 'x'.repeat((64 << 20) + 1)]]);
+  const error = await new Counterfoil({ url: larger.url }).exec('a.b').catch((e) => e);
+  assert.ok(error instanceof NoAnswer);
+  assert.match(error.message, /larger than 64 MiB/);
+  assert.equal(error.key, larger.bodies[0].key);
+  assert.equal(larger.bodies.length, 1);
+});
+
+test('times are any numbers, and what is none is refused before it is sent', async () => {
+  const server = await scripted([DONE]);
+  for (const timeout of [1234.5, 1e12, Infinity]) {
+    await new Counterfoil({ url: server.url, timeout, sendTimeout: timeout }).exec('a.b');
+  }
+  assert.equal(server.bodies.length, 3);
+  for (const wrong of [Number.NaN, -1, '5']) {
+    assert.throws(() => new Counterfoil({ url: server.url, sendTimeout: wrong }), UsageError);
+    assert.throws(() => new Counterfoil({ url: server.url, retries: wrong }), UsageError);
+    await assert.rejects(new Counterfoil({ url: server.url }).exec('a.b', {}, { timeout: wrong }), UsageError);
+  }
+  for (const n of [Number.NaN, Infinity, -Infinity]) {
+    const error = await new Counterfoil({ url: server.url }).exec('a.b', { list: [{ n }] }).catch((e) => e);
+    assert.ok(error instanceof BadArguments);
+    assert.match(error.message, /"n" is -?(NaN|Infinity).*Nothing was sent/);
+    assert.equal(typeof error.key, 'string');
+  }
+  assert.equal(server.bodies.length, 3);
+});
+
+test('an abort ends a pause at once, also one that came just before it', async () => {
+  const pause = [503, { outcome: 'error', error: { kind: 'unavailable', message: 'm', advice: 'a', retryAfterMs: 30_000 } }];
+  const server = await scripted([pause]);
+  const abort = new AbortController();
+  // Aborted once the answer is read, before the pause begins.
+  const late = async (url, init) => {
+    const { status, headers } = await fetch(url, init);
+    const body = new ReadableStream({
+      start(stream) {
+        stream.enqueue(new TextEncoder().encode(JSON.stringify(pause[1])));
+        stream.close();
+        abort.abort();
+      },
+    });
+    return new Response(body, { status, headers });
+  };
+  const begun = performance.now();
+  const error = await new Counterfoil({ url: server.url, fetch: late }).exec('a.b', {}, { signal: abort.signal }).catch((e) => e);
+  assert.ok(error instanceof Aborted);
+  assert.equal(error.key, server.bodies[0].key);
+  assert.ok(performance.now() - begun < 5_000);
 });
 
 test('a wrong key is said', async () => {

@@ -1,5 +1,5 @@
 // What users write, checked by the compiler alone.
-import { Counterfoil, InDoubt, KeyConflict, NoAnswer, Refused, type ExecResult } from '../src/index.js';
+import { Aborted, Counterfoil, CounterfoilError, InDoubt, KeyConflict, NoAnswer, Refused, type ExecResult } from '../src/index.js';
 
 export async function refund(order: string): Promise<string | undefined> {
   const counterfoil = new Counterfoil({ url: 'http://127.0.0.1:8600', apiKey: 'cfk_…', timeout: 60_000 });
@@ -14,7 +14,8 @@ export async function refund(order: string): Promise<string | undefined> {
     if (error instanceof InDoubt) return error.retryKey;
     if (error instanceof KeyConflict) return error.newKey;
     if (error instanceof Refused) return error.result.text;
-    if (error instanceof NoAnswer) return error.key;
+    if (error instanceof NoAnswer || error instanceof Aborted) return error.key;
+    if (error instanceof CounterfoilError) return error.key;
     throw error;
   }
 }
