@@ -75,6 +75,11 @@ pub enum Error {
         "the process that holds the ledger can't be asked ({0}); nothing was changed. If it is busy or stopping, try again; if it is older than this program, restart it"
     )]
     Control(String),
+    /// The process that holds the ledger was asked on its control socket, and its answer did not come.
+    #[error(
+        "the process that holds the ledger gave no answer ({0}); what was asked may have been done, so look before you repeat it. If the process is older than this program, restart it"
+    )]
+    Unanswered(String),
     /// The process that holds the ledger can't serve the clients of this one.
     #[error("{0}")]
     Holder(String),
@@ -103,6 +108,7 @@ impl Error {
             | Error::File { .. }
             | Error::Fatal(_)
             | Error::Control(_)
+            | Error::Unanswered(_)
             | Error::Holder(_) => false,
         }
     }

@@ -298,3 +298,28 @@ fn a_mode_is_written_once() {
     assert!(real.contains("mode = \"production\""));
     d.run(&["init", "--mode=sandbox", "--dir", "real"]).expect(2);
 }
+
+#[test]
+fn doctor_warns_of_a_principal_of_a_view_that_nobody_is() {
+    let d = Dir::new();
+    d.write(
+        "counterfoil.toml",
+        "[auth]\nmode = \"api-key\"\n[sandbox]\nlisten = \"127.0.0.1:0\"\n[server]\nlisten = \"127.0.0.1:0\"\n[[view]]\nname = \"reading\"\nprincipals = [\"ann\", \"bot\"]\ntools = [\"*.get\"]\n",
+    );
+    let key = d.run(&["api-keys", "create", "--principal", "ann", "--json"]).expect(0).json();
+    d.run(&["api-keys", "create", "--principal", "bott", "--json"]).expect(0);
+    let warned = || -> Vec<String> {
+        let said = d.run(&["doctor", "--json"]).json();
+        let of_views = said["findings"].as_array().unwrap().iter().filter(|f| f["about"] == "views");
+        of_views
+            .map(|f| format!("{}: {}", f["level"].as_str().unwrap(), f["what"].as_str().unwrap()))
+            .collect()
+    };
+    let expected = |who: &str| format!("warning: {who:?}, of the view reading, owns no API key that is good");
+    assert_eq!(warned(), [expected("bot")]);
+    // The same where a gateway holds the ledger; a key that is revoked is none.
+    let served = d.serve(&[]);
+    d.run(&["api-keys", "revoke", key["id"].as_str().unwrap()]).expect(0);
+    assert_eq!(warned(), [expected("ann"), expected("bot")]);
+    assert_eq!(served.stop(), 0);
+}

@@ -24,18 +24,22 @@ mod credentials;
 mod decide;
 mod methods;
 
+use crate::call::{Asked, removed};
 use crate::exec::{self, Executed, Unfit};
 use crate::principal::ApiKeys;
 use crate::service::{Gateway, Shared};
+use crate::tool::ToolSettings;
 use crate::view::{InputDetail, OperationView, payload};
 use axum::extract::{Path, Query as HttpQuery, State};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use http::StatusCode;
+use http::header::CONTENT_TYPE;
 use ledger::service::OperateError;
 use ledger::store::Query;
 use ledger::{BlobKind, CallerKey, Carrier, Key, Kind, Operation, OperationId, StoreError, Unkeyed};
+use mcp::json::RawObject;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -233,23 +237,29 @@ struct Exec {
     dry_run: bool,
 }
 
-async fn exec(State(c): State<Ctx>, Json(e): Json<Exec>) -> Answered {
+async fn exec(State(c): State<Ctx>, Json(e): Json<Exec>) -> Result<Response, Failure> {
     let s = &c.shared;
-    let Some(entry) = s.catalog().find(&e.id).cloned() else {
-        return Err(Failure(
-            StatusCode::NOT_FOUND,
-            "unknown_method",
-            format!("there is no method {:?}; `counterfoil methods` lists them", e.id),
-        ));
-    };
     let arguments = exec::arguments(e.arguments.as_deref()).map_err(usage)?;
+    let principal: Arc<str> = e.principal.as_deref().unwrap_or(OPERATOR).into();
+    let Some(entry) = s.catalog().find(&e.id).cloned() else {
+        return match forgotten(s, &e, principal, arguments.as_ref()).await {
+            Some(executed) => exec_answer(s, executed),
+            None => Err(Failure(
+                StatusCode::NOT_FOUND,
+                "unknown_method",
+                format!("there is no method {:?}; `counterfoil methods` lists them", e.id),
+            )),
+        };
+    };
     if e.dry_run {
-        return exec::plan(&entry, arguments.as_ref()).map(Json).map_err(Failure::from);
+        return exec::plan(&entry, arguments.as_ref())
+            .map(|plan| Json(plan).into_response())
+            .map_err(Failure::from);
     }
     let key = e.key.as_deref().map(Key::new).transpose().map_err(|e| usage(e.to_string()))?;
     let wanted = exec::Wanted {
         entry: &entry,
-        principal: e.principal.as_deref().unwrap_or(OPERATOR).into(),
+        principal,
         arguments,
         key: key.map(|key| CallerKey { key, carrier: Carrier::Program }),
         // From the shell every execution is its own operation unless a key says otherwise.
@@ -257,7 +267,25 @@ async fn exec(State(c): State<Ctx>, Json(e): Json<Exec>) -> Answered {
         wait: entry.settings.policy.timeout,
         yields: false,
     };
-    let executed = exec::run(s, wanted, std::future::pending()).await?;
+    exec_answer(s, exec::run(s, wanted, std::future::pending()).await?)
+}
+
+/// What is known under this key of a method that is not in the configuration any more.
+async fn forgotten(
+    s: &Arc<Shared>,
+    e: &Exec,
+    principal: Arc<str>,
+    arguments: Option<&RawObject>,
+) -> Option<Executed> {
+    let key = Key::new(e.key.as_deref().filter(|_| !e.dry_run)?).ok()?;
+    let id = removed(s, &principal, &e.id).await.unwrap_or_else(|| e.id.as_str().into());
+    let key = Some(CallerKey { key, carrier: Carrier::Program });
+    let settings = ToolSettings::default();
+    let asked = Asked { principal, entry: None, id, arguments, key, settings };
+    exec::known(s, &asked, std::future::pending()).await
+}
+
+fn exec_answer(s: &Shared, executed: Executed) -> Result<Response, Failure> {
     if let Executed::Stored { operation, .. } = &executed {
         // The answer goes to the operator's own terminal over this connection.
         s.ledger.delivered(operation, ledger::DeliveryState::Written);
@@ -266,6 +294,6 @@ async fn exec(State(c): State<Ctx>, Json(e): Json<Exec>) -> Answered {
         Executed::Gone => {
             Err(Failure(StatusCode::SERVICE_UNAVAILABLE, "unavailable", "the gateway is stopping".into()))
         }
-        executed => Ok(Json(executed.view())),
+        executed => Ok(([(CONTENT_TYPE, "application/json")], executed.document()).into_response()),
     }
 }

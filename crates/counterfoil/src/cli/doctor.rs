@@ -299,6 +299,7 @@ async fn store(config: &Config, report: &mut Report) {
                 figures(&body, report);
                 doctor_replicas::told(&operator, report).await;
                 doctor_keys::told(&operator, report).await;
+                doctor_lists::owners(&operator, &config.views, report).await;
             }
             Ok((status, body)) => {
                 report.error("ledger", format!("the running process answered {status}: {body}"), "restart it")
@@ -337,6 +338,7 @@ async fn store(config: &Config, report: &mut Report) {
                     figures(&body, report);
                     doctor_replicas::told(&core.operator(), report).await;
                     doctor_keys::told(&core.operator(), report).await;
+                    doctor_lists::owners(&core.operator(), &config.views, report).await;
                 }
                 Ok((_, body)) => {
                     report.error("ledger", format!("it can't be read: {body}"), "see the message")

@@ -1,8 +1,10 @@
 //! What `doctor` says of the lists of tools: whether models and clients can do with them.
 
 use super::doctor::Report;
-use crate::config::show_size;
+use crate::config::{ViewConfig, show_size};
+use crate::run::Operator;
 use gateway::{ToolList, ViewBy};
+use serde_json::Value;
 
 /// More tools than this, and a model chooses worse among them; some hosts take no more.
 const MANY: usize = 128;
@@ -37,9 +39,67 @@ pub(super) fn told(lists: &[ToolList], report: &mut Report) {
     }
 }
 
+/// Says which principals of views nobody can be, as the ledger knows its API keys: a name that is misspelt there leaves its
+/// bearer with all tools.
+pub(super) async fn owners(operator: &Operator, views: &[ViewConfig], report: &mut Report) {
+    if !views.iter().any(|v| matches!(v.by, ViewBy::Principals(_))) {
+        return;
+    }
+    match operator.get("/v1/api-keys").await {
+        Ok((status, body)) if status.is_success() => strangers(views, &body, report),
+        Ok((_, body)) => {
+            let why = body["error"]["message"].as_str().unwrap_or("the request was refused").to_owned();
+            report.error("views", why, "look at the process that holds the ledger");
+        }
+        Err(e) => report.error("views", e.to_string(), "look at the process that holds the ledger"),
+    }
+}
+
+fn strangers(views: &[ViewConfig], keys: &Value, report: &mut Report) {
+    let keys = keys["keys"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let owns = |principal: &String| {
+        keys.iter().any(|k| k["principal"] == principal.as_str() && k["revokedAt"].is_null())
+    };
+    for view in views {
+        let ViewBy::Principals(all) = &view.by else { continue };
+        for principal in all.iter().filter(|p| !owns(p)) {
+            report.warn(
+                "views",
+                format!("{principal:?}, of the view {}, owns no API key that is good", view.name),
+                "compare it with `counterfoil api-keys list`: a principal who is in no view sees all tools, so a name must be written as its keys have it",
+            );
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::At;
+    use serde_json::json;
+
+    #[test]
+    fn principals_that_nobody_can_be_are_warned_of() {
+        let view =
+            |name: &str, by: ViewBy| ViewConfig { name: name.into(), at: At::Nowhere, by, tools: Vec::new() };
+        let of = |all: &[&str]| ViewBy::Principals(all.iter().map(|p| (*p).to_owned()).collect());
+        let views = [
+            view("support", of(&["support-bot", "suport-staff", "left"])),
+            view("billing", ViewBy::Path("/mcp/billing".into())),
+        ];
+        let key =
+            |principal: &str, revoked: Option<&str>| json!({ "principal": principal, "revokedAt": revoked });
+        let keys = json!({ "keys": [key("support-bot", Some("then")), key("support-bot", None), key("support-staff", None), key("left", Some("then"))] });
+        let mut report = Report::default();
+        strangers(&views, &keys, &mut report);
+        let lines = report.lines();
+        assert_eq!(lines.len(), 2, "{lines:?}");
+        for (line, who) in lines.iter().zip(["suport-staff", "left"]) {
+            let expected =
+                format!("warning views: {who:?}, of the view support, owns no API key that is good | ");
+            assert!(line.starts_with(&expected), "{line}");
+        }
+    }
     use gateway::View;
 
     fn list(view: Option<ViewBy>, tools: usize, bytes: usize) -> ToolList {

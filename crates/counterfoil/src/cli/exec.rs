@@ -1,11 +1,14 @@
 //! `exec`: one operation from the shell, through the same ledger as every call.
 
 use super::arguments;
-use super::fail::{Done, Fail, REFUSED, code_of_kind};
-use super::out::{Out, pretty};
+use super::fail::{Done, Fail, IN_DOUBT, REFUSED, code_of_kind};
+use super::out::{Out, pretty, pretty_text};
 use super::place::Place;
+use crate::Error;
 use crate::run::Use;
-use serde_json::{Value, json};
+use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
+use std::collections::HashMap;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -49,18 +52,71 @@ pub(super) async fn run(args: Args, out: &Out) -> Done {
     let text = format!("{text},\"arguments\":{}}}", raw.get());
 
     let session = args.place.open(if args.dry_run { Use::Catalog } else { Use::Work }).await?;
-    let answered = session.operator.ask(::http::Method::POST, "/v1/exec", Some(text.into())).await;
-    session.close().await?;
-    let (status, answer) = answered?;
-    if !status.is_success() {
-        return Err(Fail::operator(status, &answer));
+    let answered = session.operator.ask_text(::http::Method::POST, "/v1/exec", Some(text.into())).await;
+    let closed = session.close().await;
+    let known = args.key.is_some() || args.dry_run;
+    let (status, bytes) = answered.map_err(|e| unanswered(e, known))?;
+    if let Err(fail) = closed {
+        // What came of it is known all the same, and must not be lost.
+        tracing::warn!(why = %fail.message, "the ledger was not let go in order");
     }
-    out.document(&answer);
-    Ok(said(out, &answer))
+    let text = String::from_utf8_lossy(&bytes);
+    if !status.is_success() {
+        // Refusals of a body that doesn't fit the route are plain text.
+        let plain = |_| json!({ "error": { "code": "usage", "message": text } });
+        return Err(Fail::operator(status, &serde_json::from_str(&text).unwrap_or_else(plain)));
+    }
+    let Some((answer, result)) = parts(&text) else {
+        return Err(unanswered(Error::Unanswered("its answer is not JSON".into()), known));
+    };
+    out.written(&text);
+    Ok(said(out, &answer, result.as_deref()))
+}
+
+/// Why there is no answer. Without a key, the same again is another operation.
+fn unanswered(e: Error, known: bool) -> Fail {
+    match e {
+        Error::Unanswered(_) if known => {
+            Fail::unavailable(format!("{e}. With the same --key, the same again is safe"))
+        }
+        Error::Unanswered(_) => Fail::new(
+            IN_DOUBT,
+            "unknown",
+            format!(
+                "{e}. It may have been carried out; without --key the same again would be a second one: look with `counterfoil ops list` first"
+            ),
+        ),
+        e => e.into(),
+    }
+}
+
+/// The members of an object, each as it is written.
+fn members(text: &str) -> Option<HashMap<String, Box<RawValue>>> {
+    serde_json::from_str(text).ok()
+}
+
+/// An answer, and the result in it as it is written: it may hold what can't be read without loss.
+fn parts(text: &str) -> Option<(Value, Option<Box<RawValue>>)> {
+    let mut members = members(text)?;
+    let result = members.remove("result");
+    let mut answer = Map::new();
+    for (name, raw) in members {
+        answer.insert(name, serde_json::from_str(raw.get()).ok()?);
+    }
+    Some((Value::Object(answer), result))
+}
+
+/// A tool result for people.
+fn shown(result: &RawValue) -> String {
+    if let Some(content) = members(result.get()).and_then(|mut m| m.remove("structuredContent")) {
+        return pretty_text(content.get());
+    }
+    let plain = serde_json::from_str(result.get());
+    plain.map_or_else(|_| pretty_text(result.get()), |result| text_of(&result))
 }
 
 /// Tells people what came of it, and gives the exit code.
-fn said(out: &Out, answer: &Value) -> u8 {
+fn said(out: &Out, answer: &Value, result: Option<&RawValue>) -> u8 {
     match answer["outcome"].as_str() {
         Some("dry_run") if answer["refused"].is_object() => {
             out.say(format!("{} nothing was sent, and nothing would be:", out.bold("dry run:")));
@@ -79,11 +135,7 @@ fn said(out: &Out, answer: &Value) -> u8 {
         }
         Some("result") => {
             let failed = answer["isError"] == true;
-            let result = &answer["result"];
-            out.say(match result.get("structuredContent") {
-                Some(content) => pretty(content),
-                None => text_of(result),
-            });
+            out.say(result.map(shown).unwrap_or_default());
             if let Some(id) = answer["operation"]["id"].as_str() {
                 let replayed = if answer["operation"]["replayed"] == true {
                     ", answered from the ledger: nothing was sent this time"

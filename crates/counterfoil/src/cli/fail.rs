@@ -30,7 +30,7 @@ pub(super) struct Fail {
 }
 
 impl Fail {
-    fn new(code: u8, kind: &str, message: impl Into<String>) -> Fail {
+    pub fn new(code: u8, kind: &str, message: impl Into<String>) -> Fail {
         Fail { code, kind: kind.into(), message: message.into(), detail: None }
     }
     pub fn usage(message: impl Into<String>) -> Fail {

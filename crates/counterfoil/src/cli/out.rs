@@ -36,6 +36,15 @@ impl Out {
         }
     }
 
+    /// The same of a document that is written already, on one line as it is: outside of its texts a line break is a blank.
+    pub fn written(&self, document: &str) {
+        if self.json {
+            let mut stdout = std::io::stdout().lock();
+            let _ = writeln!(stdout, "{}", document.trim().replace(['\n', '\r'], " "));
+            let _ = stdout.flush();
+        }
+    }
+
     pub fn bold(&self, text: &str) -> String {
         self.paint("1", text)
     }
@@ -94,7 +103,79 @@ impl Out {
     }
 }
 
+/// JSON for people, of which every number and text stays as it is written.
+pub(super) fn pretty_text(json: &str) -> String {
+    /// Deeper lines are no further to the right.
+    const DEEPEST: usize = 64;
+    let mut out = String::with_capacity(json.len() * 2);
+    let (mut depth, mut text, mut escaped) = (0_usize, false, false);
+    let line = |out: &mut String, depth: usize| {
+        out.push('\n');
+        out.extend(std::iter::repeat_n("  ", depth.min(DEEPEST)));
+    };
+    let mut all = json.chars().filter(|c| *c >= ' ').peekable();
+    while let Some(c) = all.next() {
+        if text {
+            out.push(c);
+            text = escaped || c != '"';
+            escaped = !escaped && c == '\\';
+            continue;
+        }
+        match c {
+            ' ' => {}
+            '{' | '[' => {
+                out.push(c);
+                while all.next_if_eq(&' ').is_some() {}
+                if let Some(end) = all.next_if(|end| matches!(end, '}' | ']')) {
+                    out.push(end);
+                } else {
+                    depth += 1;
+                    line(&mut out, depth);
+                }
+            }
+            '}' | ']' => {
+                depth = depth.saturating_sub(1);
+                line(&mut out, depth);
+                out.push(c);
+            }
+            ',' => {
+                out.push(c);
+                line(&mut out, depth);
+            }
+            ':' => out.push_str(": "),
+            '"' => {
+                text = true;
+                out.push(c);
+            }
+            other => out.push(other),
+        }
+    }
+    out
+}
+
 /// JSON for people.
 pub(super) fn pretty(value: &Value) -> String {
     serde_json::to_string_pretty(value).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn written_json_is_told_as_it_is() {
+        let odd =
+            r#"{"a":[1.10,1e400,12345678901234567890123],"b":{},"c":[ ],"d":"x, \"{\\","e":{"f":null}}"#;
+        let told = pretty_text(odd);
+        assert!(told.contains("    1e400,\n    12345678901234567890123\n  ],"), "{told}");
+        assert!(told.contains(r#""d": "x, \"{\\","#) && told.contains(r#""c": [],"#), "{told}");
+        // Of what a number's spelling doesn't matter in, the usual.
+        for plain in [r#"{"a":[1,{"b":"c:,[]"}],"d":{"e":[]}}"#, "[]", "1", r#""t""#] {
+            let value: Value = serde_json::from_str(plain).unwrap_or_default();
+            assert_eq!(pretty_text(plain), pretty(&value));
+            assert_eq!(pretty_text(&pretty(&value)), pretty(&value));
+        }
+        let deep = format!("{}{}", "[".repeat(2000), "]".repeat(2000));
+        assert!(pretty_text(&deep).len() < 2000 * 2 * 140);
+    }
 }

@@ -43,9 +43,10 @@ counterfoil exec ID --body '{\"payment\": \"pay_1\", \"amount\": 200}' --key KEY
 - **Keys: never invent one.** A key is either a name that the task itself has for this very thing and that is the same whenever
   it is repeated (`refund-order-17`), or exactly the `retryKey` or `newKey` of an earlier answer. No random values, no times, no
   counters of your own.
-- Without `--key` every run is a new operation. If you can't name it, run once without a key, and repeat only with what the
-  answer gives you.
-- After any lost, cut or unclear answer: the same command with the same key and the same arguments. Never with another key.
+- To a method that changes something always give `--key` if the task has a name for the intent. Without one every run is a new
+  operation: run once, and repeat only with what the answer gives you.
+- After any lost, cut or unclear answer: the same command with the same key and the same arguments. Never with another key. If
+  you gave none and got none, look with `counterfoil ops list` before you run it again.
 - Programs use `POST /api/v1/exec` with `operation` (the name of their run) instead of a key; MCP clients leave
   `idempotency_key` out unless an answer gave one.
 

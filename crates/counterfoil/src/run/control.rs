@@ -93,28 +93,50 @@ impl Operator {
     /// One request; the answer's status and JSON body.
     ///
     /// # Errors
-    /// [`Error::Control`]: no answer, or none that is JSON.
+    /// [`Error::Control`]: it could not be asked. [`Error::Unanswered`]: no answer, or none that is JSON.
     pub async fn ask(
         &self,
         method: Method,
         path: &str,
         body: Option<Bytes>,
     ) -> Result<(StatusCode, Value), Error> {
+        let (status, bytes) = self.ask_text(method, path, body).await?;
+        match serde_json::from_slice(&bytes) {
+            Ok(value) => Ok((status, value)),
+            Err(_) if status.is_success() => Err(Error::Unanswered("its answer is not JSON".into())),
+            Err(_) => {
+                // Axum's own refusals (a body that doesn't fit a route) are plain text.
+                let text = String::from_utf8_lossy(&bytes).into_owned();
+                Ok((status, serde_json::json!({ "error": { "code": "usage", "message": text } })))
+            }
+        }
+    }
+
+    /// One request; the answer's status and its body as it is.
+    ///
+    /// # Errors
+    /// [`Error::Control`]: it could not be asked. [`Error::Unanswered`]: its answer did not come.
+    pub(crate) async fn ask_text(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<Bytes>,
+    ) -> Result<(StatusCode, Bytes), Error> {
         let fail = |e: &dyn std::fmt::Display| Error::Control(e.to_string());
+        let unanswered = |e: &dyn std::fmt::Display| Error::Unanswered(e.to_string());
         let mut request = Request::builder().method(method).uri(path).header(http::header::HOST, "control");
         if body.is_some() {
             request = request.header(CONTENT_TYPE, "application/json");
         }
         let body = body.unwrap_or_default();
-        let (status, bytes) = match self {
+        match self {
             Operator::Here(router) => {
                 let request = request.body(Body::from(body)).map_err(|e| fail(&e))?;
                 let response = router.clone().oneshot(request).await.unwrap_or_else(|e| match e {});
                 let (head, body) = response.into_parts();
-                (
-                    head.status,
-                    Limited::new(body, MAX_ANSWER).collect().await.map_err(|e| fail(&e))?.to_bytes(),
-                )
+                let bytes =
+                    Limited::new(body, MAX_ANSWER).collect().await.map_err(|e| unanswered(&e))?.to_bytes();
+                Ok((head.status, bytes))
             }
             Operator::There(dir) => {
                 let stream = socket::connect(dir, NAME).await.map_err(|e| fail(&e))?;
@@ -123,22 +145,12 @@ impl Operator {
                     .map_err(|e| fail(&e))?;
                 let driver = tokio::spawn(connection);
                 let request = request.body(Full::new(body)).map_err(|e| fail(&e))?;
-                let response = sender.send_request(request).await.map_err(|e| fail(&e))?;
+                let response = sender.send_request(request).await.map_err(|e| unanswered(&e))?;
                 let (head, body) = response.into_parts();
-                let bytes = Limited::new(body, MAX_ANSWER).collect().await.map_err(|e| fail(&e))?.to_bytes();
+                let bytes =
+                    Limited::new(body, MAX_ANSWER).collect().await.map_err(|e| unanswered(&e))?.to_bytes();
                 driver.abort();
-                (head.status, bytes)
-            }
-        };
-        match serde_json::from_slice(&bytes) {
-            Ok(value) => Ok((status, value)),
-            Err(_) => {
-                // Axum's own refusals (a body that doesn't fit a route) are plain text.
-                let text = String::from_utf8_lossy(&bytes).into_owned();
-                if status.is_success() {
-                    return Err(Error::Control("its answer is not JSON".into()));
-                }
-                Ok((status, serde_json::json!({ "error": { "code": "usage", "message": text } })))
+                Ok((head.status, bytes))
             }
         }
     }

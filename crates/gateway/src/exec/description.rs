@@ -9,16 +9,18 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
 /// Refusals at the door, and what they mean.
-const REFUSALS: [(&str, &str); 9] = [
+const REFUSALS: [(&str, &str); 11] = [
     ("400", "The body is no JSON, or its members don't fit together. Nothing ran."),
     ("401", "An API key is needed, or this one is not known. Nothing ran."),
     ("403", "`Host` or `Origin` is not allowed. Nothing ran."),
     ("404", "There is no such method. Nothing ran."),
+    ("405", "Another method than POST. Nothing ran."),
     ("406", "`Accept` excludes JSON. Nothing ran."),
     ("408", "The body did not arrive in time. Nothing ran."),
     ("413", "The body is too large. Nothing ran."),
     ("415", "The body is not declared as JSON. Nothing ran."),
     ("500", "The gateway failed. It may have taken effect: ask again with the same key."),
+    ("503", "API keys can't be read at the moment. Nothing ran."),
 ];
 
 /// The document.
@@ -193,6 +195,12 @@ mod tests {
         for (status, what) in REFUSALS {
             assert!(responses[status]["description"].as_str().unwrap().contains(what), "{status}");
         }
+        let schemas = |status: &str| {
+            let all = responses[status]["content"]["application/json"]["schema"]["oneOf"].as_array().unwrap();
+            all.iter().map(|s| s["$ref"].as_str().unwrap().rsplit('/').next().unwrap()).collect::<Vec<_>>()
+        };
+        assert_eq!(schemas("405"), ["Refusal"]);
+        assert_eq!(schemas("503"), ["Refusal", "Error"]);
         // What it refers to is in it.
         let text = document.to_string();
         for part in text.split("#/components/schemas/").skip(1) {

@@ -23,10 +23,14 @@ use crate::limits::{self, Whose};
 use crate::service::Shared;
 use crate::tool::{BadArguments, Body, ReadTool, Tool, ToolSettings};
 use crate::view::payload;
-use ledger::{Answer, CallError, CallerKey, JoinedBy, Kind, Millis, Operation, ToolResult, Unkeyed};
+use ledger::{
+    Answer, CallError, CallerKey, Creation, JoinedBy, Kind, Millis, Operation, OperationId, ToolResult,
+    Unkeyed,
+};
 use mcp::json::{Limits, RawObject};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// What is to be executed, and as whom.
@@ -69,6 +73,16 @@ pub(crate) enum Unfit {
     Call(Box<CallError>),
 }
 
+impl Unfit {
+    /// The same, of an operation that there is.
+    fn of(self, operation: OperationId) -> Unfit {
+        match self {
+            Unfit::Call(e) => Unfit::Call(Box::new(CallError { operation: Some(operation), ..*e })),
+            other => other,
+        }
+    }
+}
+
 impl From<BadArguments> for Unfit {
     fn from(e: BadArguments) -> Unfit {
         Unfit::Arguments(e.0)
@@ -76,23 +90,29 @@ impl From<BadArguments> for Unfit {
 }
 
 impl Executed {
-    /// The answer's document.
-    pub fn view(&self) -> Value {
+    /// The answer's document. The result goes in as it was stored: its numbers keep their digits, however deep it is.
+    pub fn document(&self) -> String {
         match self {
-            Executed::Read(r) => {
-                json!({ "outcome": "result", "isError": r.is_error, "result": payload(&r.result) })
+            Executed::Read(r) => document(r.is_error, &r.result, None),
+            Executed::Stored { operation, result, replayed, joined_by } => {
+                let about = json!({ "id": operation.id.to_string(), "replayed": replayed, "joinedBy": joined_by, "attempt": operation.attempt });
+                document(operation.is_error, result, Some(&about))
             }
-            Executed::Stored { operation, result, replayed, joined_by } => json!({
-                "outcome": "result",
-                "isError": operation.is_error,
-                "result": payload(result),
-                "operation": { "id": operation.id.to_string(), "replayed": replayed, "joinedBy": joined_by, "attempt": operation.attempt },
-            }),
-            Executed::Error(e) => error(e),
-            Executed::Busy => error(&busy()),
-            Executed::Gone => error(&stopping()),
+            Executed::Error(e) => error(e).to_string(),
+            Executed::Busy => error(&busy()).to_string(),
+            Executed::Gone => error(&stopping()).to_string(),
         }
     }
+}
+
+/// The document of a result.
+fn document(is_error: bool, result: &[u8], operation: Option<&Value>) -> String {
+    let result = match serde_json::from_slice::<&RawValue>(result) {
+        Ok(raw) => Cow::Borrowed(raw.get()),
+        Err(_) => Cow::Owned(json!(String::from_utf8_lossy(result)).to_string()),
+    };
+    let about = operation.map(|o| format!(r#","operation":{o}"#)).unwrap_or_default();
+    format!(r#"{{"outcome":"result","isError":{is_error},"result":{result}{about}}}"#)
 }
 
 /// The document of an error of the ledger.
@@ -192,21 +212,23 @@ pub(crate) async fn run(
     wanted: Wanted<'_>,
     gone: impl Future<Output = ()> + Send,
 ) -> Result<Executed, Unfit> {
-    if wanted.entry.requires.is_some() {
-        let why = format!(
-            "{:?} asks its client while it runs, so it can't be run from here",
-            wanted.entry.spec.canonical
-        );
-        return Err(Unfit::NotHere(why));
-    }
     match &wanted.entry.body {
         Body::Read(tool) => read(shared, &wanted, tool.as_ref()).await,
         Body::Mutating(tool) => change(shared, &wanted, tool.as_ref(), gone).await,
     }
 }
 
+/// Why a method can't be begun from here, if it can't.
+fn not_here(entry: &Entry) -> Option<String> {
+    entry.requires.as_ref()?;
+    Some(format!("{:?} asks its client while it runs, so it can't be run from here", entry.spec.canonical))
+}
+
 async fn read(shared: &Shared, wanted: &Wanted<'_>, tool: &dyn ReadTool) -> Result<Executed, Unfit> {
     let entry = wanted.entry;
+    if let Some(why) = not_here(entry) {
+        return Err(Unfit::NotHere(why));
+    }
     let arguments = wanted.arguments.clone().unwrap_or_else(RawObject::empty);
     entry.schema.check(&arguments)?;
     let place = shared.reads.try_acquire();
@@ -256,6 +278,10 @@ enum Before {
     Arguments(BadArguments),
     Refused(Box<CallError>),
     Busy,
+    /// It can't be begun from here, and why.
+    NotHere(String),
+    /// The caller has to give a credential of its own.
+    Credential(Box<provider::OwnAccount>),
 }
 
 impl From<limits::Unfit> for Before {
@@ -284,33 +310,73 @@ async fn change(
         settings,
     };
     let call = asked.call(&shared.settings.mode).map_err(|e| Unfit::Arguments(e.to_string()))?;
-    let own = match tool.own_account() {
-        Some(account) => Some(own(shared, entry, &account, &asked.principal).await?.mark),
-        None => None,
-    };
     let whose = Whose { principal: &call.scope.principal, mode: &call.scope.mode };
-    let create = || {
-        // A known operation is answered under any load; only a new one is work.
+    // What keeps a new operation from being opened is asked only where one is: a known one is answered whatever is lacking.
+    let create = |mark: Option<&str>| -> Result<Creation, Before> {
+        if let Some(why) = not_here(entry) {
+            return Err(Before::NotHere(why));
+        }
         if wanted.yields && shared.ledger.running() >= shared.settings.max_in_flight {
             return Err(Before::Busy);
         }
         let mut creation = call::creation(entry, tool, asked.arguments, &asked.settings, whose)?;
-        if let Some((intent, mark)) = creation.intent.take_if(|_| own.is_some()).zip(own.as_ref()) {
+        let Some(account) = tool.own_account() else { return Ok(creation) };
+        let Some(mark) = mark else { return Err(Before::Credential(Box::new(account))) };
+        if let Some(intent) = creation.intent.take() {
             let owned = provider::owned(intent, &asked.principal, mark);
             creation.intent = Some(owned.map_err(|e| Before::Arguments(BadArguments(e)))?);
         }
         Ok(creation)
     };
-    let answer = match shared.ledger.call(&call, &create, gone, |_| {}).await {
-        Ok(answer) => shared.ledger.or_error(&call, answer),
-        Err(Before::Arguments(e)) => return Err(e.into()),
-        Err(Before::Refused(e)) => {
-            limits::count(shared, e.kind);
-            return Ok(Executed::Error(e));
+    let mut gone = std::pin::pin!(gone);
+    let mut mark: Option<String> = None;
+    let answer = loop {
+        let with_mark = || create(mark.as_deref());
+        match shared.ledger.call(&call, &with_mark, gone.as_mut(), |_| {}).await {
+            Ok(answer) => {
+                let answer = shared.ledger.or_error(&call, answer);
+                if let Some((account, operation)) = lacks(tool, &answer).filter(|_| mark.is_none()) {
+                    own(shared, entry, &account, &asked.principal).await.map_err(|e| e.of(operation))?;
+                }
+                break answer;
+            }
+            Err(Before::Credential(account)) => {
+                mark = Some(own(shared, entry, &account, &asked.principal).await?.mark);
+            }
+            Err(Before::Arguments(e)) => return Err(e.into()),
+            Err(Before::NotHere(why)) => return Err(Unfit::NotHere(why)),
+            Err(Before::Refused(e)) => {
+                limits::count(shared, e.kind);
+                return Ok(Executed::Error(e));
+            }
+            Err(Before::Busy) => return Ok(Executed::Busy),
         }
-        Err(Before::Busy) => return Ok(Executed::Busy),
     };
-    Ok(match answer {
+    Ok(executed(answer))
+}
+
+/// Whether an operation has no effect, it may be for lack of the credential that was there when it was opened.
+fn lacks(tool: &dyn Tool, answer: &Answer) -> Option<(provider::OwnAccount, OperationId)> {
+    let Answer::Error(e) = answer else { return None };
+    let operation = e.operation.filter(|_| e.kind == Kind::Unavailable)?;
+    Some((tool.own_account()?, operation))
+}
+
+/// Executes again what is known of a method that is not there for whoever asks, or not any more; nothing is opened. `None`:
+/// nothing is known of it. `gone` as of [`run`].
+pub(crate) async fn known(
+    shared: &Arc<Shared>,
+    asked: &Asked<'_>,
+    gone: impl Future<Output = ()> + Send,
+) -> Option<Executed> {
+    let call = asked.call(&shared.settings.mode).ok()?;
+    let create = || Err(());
+    let answer = shared.ledger.call(&call, &create, gone, |_| {}).await.ok()?;
+    Some(executed(shared.ledger.or_error(&call, answer)))
+}
+
+fn executed(answer: Answer) -> Executed {
+    match answer {
         Answer::Result { operation, result, replayed, joined_by } => {
             Executed::Stored { operation, result, replayed, joined_by }
         }
@@ -321,5 +387,26 @@ async fn change(
         | Answer::Confirm { .. }
         | Answer::Input { .. }
         | Answer::Reserve { .. } => Executed::Gone,
-    })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::document;
+
+    #[test]
+    fn a_result_is_told_as_it_was_stored() {
+        let deep = format!("{}{}", "[".repeat(500), "]".repeat(500));
+        for stored in
+            [r#"{"n":12345678901234567890123,"big":1e400,"one":1.10}"#, &*deep, r#"{"b":1,"a":2,"b":3}"#]
+        {
+            let told = document(false, stored.as_bytes(), None);
+            assert_eq!(told, format!(r#"{{"outcome":"result","isError":false,"result":{stored}}}"#));
+        }
+        let about = serde_json::json!({ "id": "op" });
+        assert_eq!(
+            document(true, b"no \"JSON\"", Some(&about)),
+            r#"{"outcome":"result","isError":true,"result":"no \"JSON\"","operation":{"id":"op"}}"#
+        );
+    }
 }

@@ -17,7 +17,7 @@ pub enum Class {
     InDoubt,
     /// The key belongs to another operation, or to one that is no longer kept.
     KeyConflict,
-    /// Nothing ran, or it goes on: sending the same again is safe.
+    /// Nothing ran, it goes on, or it is not known: the same again is safe under its key.
     Unavailable,
 }
 
@@ -48,7 +48,9 @@ impl Class {
             Class::Usage => "usage or configuration",
             Class::InDoubt => "in doubt: it may or may not have happened",
             Class::KeyConflict => "the key belongs to another operation, or to one that is no longer kept",
-            Class::Unavailable => "unavailable; sending the same again is safe",
+            Class::Unavailable => {
+                "unavailable; the same again is safe with its key or `retryKey`, without one look first"
+            }
         }
     }
 }
@@ -120,7 +122,9 @@ pub fn advice(kind: Kind) -> &'static str {
         Kind::Limited => {
             "Nothing ran: a limit is reached. The same again after the pause is safe; the message says which limit."
         }
-        Kind::AdmissionUnknown => "It is not known whether it was admitted. The very same again is safe.",
+        Kind::AdmissionUnknown => {
+            "It is not known whether it was admitted. With its key or `retryKey` the same again is safe; without one look first (`ops list`)."
+        }
         Kind::Denied => "Nothing more is done of it. Do not try again unless somebody wants a new one.",
         Kind::AnswerConflict => {
             "Another answer counts. Execute with `retryKey` and without answers to get the result."

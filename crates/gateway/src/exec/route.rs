@@ -2,22 +2,25 @@
 //! says, behind the same door as the endpoint. And `GET /api/openapi.json`, which describes it.
 
 use super::body::{self, Body};
-use super::{Executed, Unfit, Wanted, description, error, outcome, plan, run};
+use super::key::Step;
+use super::{Executed, Unfit, Wanted, description, error, known, outcome, plan, run};
 use crate::answer;
 use crate::call::{self, shorten};
 use crate::catalog::Entry;
 use crate::keys::{self, KeyTrouble};
 use crate::principal::principal_of;
 use crate::service::Shared;
+use crate::tool::Body::Mutating as Changing;
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::response::Response;
 use axum::routing::{any, get};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, StatusCode};
-use ledger::{CallError, CallerKey, Carrier, DeliveryState, Kind, Millis, Operation};
+use ledger::{CallError, CallerKey, Carrier, DeliveryState, Key, Kind, Millis, Operation};
 use mcp::json::{RawObject, quote};
 use mcp::server::{Admitted, Delivering, Delivery, Door, HttpConfig, HttpRefusal};
+use prometheus_client::metrics::gauge::Gauge;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Instant;
@@ -101,8 +104,8 @@ impl From<HttpRefusal> for Failure {
 
 /// What a request is answered.
 enum Reply {
-    /// What came of an execution, or would.
-    Done(Value),
+    /// What came of an execution, or would: the document.
+    Done(String),
     /// An error of the ledger, or one that is told like one.
     Error(Box<CallError>),
     Failure(Box<Failure>),
@@ -123,13 +126,13 @@ impl Reply {
     fn send(self, to: &Admitted) -> (Response, Delivering) {
         let (status, headers, json) = match self {
             Reply::Done(json) => (StatusCode::OK, HeaderMap::new(), json),
-            Reply::Error(e) => (outcome::status(e.kind), pause(&e), error(&e)),
+            Reply::Error(e) => (outcome::status(e.kind), pause(&e), error(&e).to_string()),
             Reply::Failure(failure) => {
-                let json = failure.json();
+                let json = failure.json().to_string();
                 (failure.status, failure.headers, json)
             }
         };
-        let (mut response, delivering) = to.answer(status, json.to_string());
+        let (mut response, delivering) = to.answer(status, json);
         response.headers_mut().extend(headers);
         (response, delivering)
     }
@@ -188,12 +191,28 @@ fn stopping() -> Response {
     alone(outcome::status(e.kind), pause(&e), &error(&e))
 }
 
+/// One more in flight, until it ends in whatever way.
+struct InFlight<'a>(&'a Gauge);
+
+impl<'a> InFlight<'a> {
+    fn on(gauge: &'a Gauge) -> InFlight<'a> {
+        gauge.inc();
+        InFlight(gauge)
+    }
+}
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
 impl Route {
     async fn work(&self, admitted: Admitted, gone: CancellationToken, to: oneshot::Sender<Response>) {
         let shared = &self.shared;
         let (started, metrics) = (Instant::now(), &shared.metrics);
-        metrics.in_flight.inc();
-        let asked = self.read(&admitted);
+        let in_flight = InFlight::on(&metrics.in_flight);
+        let asked = self.read(&admitted).await;
         let (word, reply, stored) = match &asked {
             Err(_) => ("refused", None, None),
             Ok(asked) => {
@@ -201,11 +220,15 @@ impl Route {
                 (word, Some(reply), stored)
             }
         };
-        metrics.in_flight.dec();
+        drop(in_flight);
         let took = started.elapsed();
         let reply = match asked {
-            Ok(Asked { entry, .. }) => {
+            Ok(Asked { which: Which::Served(entry), .. }) => {
                 metrics.call(&entry.spec.canonical, Some(&entry.usual), word, took);
+                reply
+            }
+            Ok(_) => {
+                metrics.call("(unknown)", None, word, took);
                 reply
             }
             Err(refused) => {
@@ -232,10 +255,27 @@ impl Route {
         asked: &Asked,
         gone: CancellationToken,
     ) -> (&'static str, Reply, Option<Arc<Operation>>) {
-        let entry = &asked.entry;
+        let entry = match &asked.which {
+            Which::Served(entry) => entry,
+            Which::Elsewhere { entry, id } => {
+                let settings = entry.as_ref().map(|e| e.settings.clone()).unwrap_or_default();
+                let again = call::Asked {
+                    principal: asked.principal.clone(),
+                    entry: entry.as_deref(),
+                    id: id.clone(),
+                    arguments: asked.arguments.as_ref(),
+                    key: asked.key.clone(),
+                    settings,
+                };
+                return match known(&self.shared, &again, gone.cancelled_owned()).await {
+                    Some(executed) => told(executed),
+                    None => ("refused", unknown(&asked.id), None),
+                };
+            }
+        };
         if asked.dry_run {
-            let reply = plan(entry, asked.arguments.as_ref()).map_or_else(Reply::from, Reply::Done);
-            return ("dry_run", reply, None);
+            let shown = plan(entry, asked.arguments.as_ref()).map(for_callers);
+            return ("dry_run", shown.map_or_else(Reply::from, |plan| Reply::Done(plan.to_string())), None);
         }
         let wanted = Wanted {
             entry,
@@ -248,46 +288,103 @@ impl Route {
         };
         match run(&self.shared, wanted, gone.cancelled_owned()).await {
             Err(unfit) => ("refused", unfit.into(), None),
-            Ok(Executed::Error(e)) => ("error", Reply::Error(e), None),
-            Ok(Executed::Busy) => ("busy", Reply::Error(Box::new(call::busy())), None),
-            // Nobody reads it.
-            Ok(Executed::Gone) => ("gone", Reply::Error(Box::new(super::stopping())), None),
-            Ok(executed) => {
-                let reply = Reply::Done(executed.view());
-                match executed {
-                    Executed::Stored { operation, replayed, .. } => {
-                        (if replayed { "replayed" } else { "completed" }, reply, Some(operation))
-                    }
-                    _ => ("read", reply, None),
-                }
-            }
+            Ok(executed) => told(executed),
         }
     }
 
     /// What is asked, of whom, and under which key.
-    fn read(&self, admitted: &Admitted) -> Result<Asked, Reply> {
-        let usage = |why: &str| Reply::Failure(Box::new(Failure::usage(why)));
+    async fn read(&self, admitted: &Admitted) -> Result<Asked, Reply> {
         let Body { id, arguments, key, step, dry_run } =
             body::read(admitted.body.clone(), &self.door.limits()).map_err(|e| usage(&e))?;
-        let Some(entry) = self.shared.served(&admitted.extensions).catalog.find(&id).cloned() else {
-            let message = format!(
-                "there is no method {}; `counterfoil methods` lists them. Nothing ran.",
-                quote(&shorten(&id))
-            );
-            return Err(Reply::Failure(Box::new(Failure::of(
-                StatusCode::NOT_FOUND,
-                "unknown_method",
-                message,
-            ))));
+        let principal = principal_of(&admitted.extensions);
+        let carried = Keys { headers: &admitted.headers, arguments: arguments.as_ref(), key, step };
+        let (which, key) = match self.shared.served(&admitted.extensions).catalog.find(&id).cloned() {
+            Some(entry) => {
+                let key = carried.find(Some(&entry), &entry.spec.canonical)?;
+                (Which::Served(entry), key)
+            }
+            // A dry run is of what could be begun.
+            None if dry_run => return Err(unknown(&id)),
+            None => {
+                let gone = call::removed(&self.shared, &principal, &id).await;
+                // One of another view; asked for after the ledger, so that it takes as long as one that isn't there.
+                let elsewhere = self.shared.catalog().find(&id).cloned();
+                let canonical = elsewhere.as_ref().map(|e| e.spec.canonical.clone()).or(gone);
+                let canonical = canonical.unwrap_or_else(|| id.as_str().into());
+                let entry = elsewhere.filter(|e| matches!(e.body, Changing(_)));
+                // Nothing is said of a key for a method that isn't there.
+                let Ok(Some(key)) = carried.find(entry.as_deref(), &canonical) else {
+                    return Err(unknown(&id));
+                };
+                (Which::Elsewhere { entry, id: canonical }, Some(key))
+            }
         };
-        let beside = keys::beside(&admitted.headers, arguments.as_ref(), entry.key_is_ours);
+        Ok(Asked { which, id, principal, arguments, key, dry_run })
+    }
+}
+
+fn usage(why: &str) -> Reply {
+    Reply::Failure(Box::new(Failure::usage(why)))
+}
+
+/// There is no such method, or none for whoever asks.
+fn unknown(id: &str) -> Reply {
+    let message =
+        format!("there is no method {}; `counterfoil methods` lists them. Nothing ran.", quote(&shorten(id)));
+    Reply::Failure(Box::new(Failure::of(StatusCode::NOT_FOUND, "unknown_method", message)))
+}
+
+/// The word for what came of it, what is answered, and the operation whose result that is.
+fn told(executed: Executed) -> (&'static str, Reply, Option<Arc<Operation>>) {
+    match executed {
+        Executed::Error(e) => ("error", Reply::Error(e), None),
+        Executed::Busy => ("busy", Reply::Error(Box::new(call::busy())), None),
+        // Nobody reads it.
+        Executed::Gone => ("gone", Reply::Error(Box::new(super::stopping())), None),
+        executed => {
+            let reply = Reply::Done(executed.document());
+            match executed {
+                Executed::Stored { operation, replayed, .. } => {
+                    (if replayed { "replayed" } else { "completed" }, reply, Some(operation))
+                }
+                _ => ("read", reply, None),
+            }
+        }
+    }
+}
+
+/// What of a recorded request is for operators alone: how its account is marked, and how it recovers.
+const OPERATORS: [&str; 5] = ["credential", "policy", "lookup", "conflict", "account"];
+
+/// A plan as callers see it.
+fn for_callers(mut plan: Value) -> Value {
+    if let Some(request) = plan.pointer_mut("/wouldSend/request").and_then(Value::as_object_mut) {
+        for member in OPERATORS {
+            request.shift_remove(member);
+        }
+    }
+    plan
+}
+
+/// Where a request may have its key.
+struct Keys<'a> {
+    headers: &'a HeaderMap,
+    arguments: Option<&'a RawObject>,
+    key: Option<Key>,
+    step: Option<Step>,
+}
+
+impl Keys<'_> {
+    /// The key for the method of this canonical id, which may not be served any more.
+    fn find(self, entry: Option<&Entry>, id: &str) -> Result<Option<CallerKey>, Reply> {
+        let beside = keys::beside(self.headers, self.arguments, entry.is_none_or(|e| e.key_is_ours));
         let beside = beside.map_err(|trouble| match trouble {
             KeyTrouble::Program(e) => {
                 Reply::Failure(Box::new(Failure::of(StatusCode::BAD_REQUEST, "usage", e.message)))
             }
             KeyTrouble::Model(e) => Reply::Error(e),
         })?;
-        let key = match (key, beside) {
+        let key = match (self.key, beside) {
             (Some(key), Some(other)) if key != other.key => {
                 let why = "key: two carriers of the idempotency key disagree; send one, or the same in all";
                 return Err(usage(why));
@@ -295,32 +392,75 @@ impl Route {
             (Some(key), _) => Some(CallerKey { key, carrier: Carrier::Program }),
             (None, beside) => beside,
         };
-        let key = match (key, step) {
+        match (key, self.step) {
             (Some(_), Some(_)) => {
                 let why =
                     "key, operation: the steps of an operation have keys of their own; give one of the two";
-                return Err(usage(why));
+                Err(usage(why))
             }
-            (Some(key), None) => Some(key),
+            (Some(key), None) => Ok(Some(key)),
             (None, Some(step)) => {
-                let fingerprint = call::fingerprint(Some(&entry), &entry.spec.canonical, arguments.as_ref())
+                let fingerprint = call::fingerprint(entry, id, self.arguments)
                     .map_err(|e| Reply::Error(Box::new(answer::bad_arguments(&e.to_string()))))?;
                 let key = step.key(&fingerprint).map_err(|e| usage(&format!("operation: {e}")))?;
-                Some(CallerKey { key, carrier: Carrier::Program })
+                Ok(Some(CallerKey { key, carrier: Carrier::Program }))
             }
-            (None, None) => keys::derived(arguments.as_ref(), &entry.settings.key_from),
-        };
-        let principal = principal_of(&admitted.extensions);
-        Ok(Asked { entry, principal, arguments, key, dry_run })
+            (None, None) => Ok(entry.and_then(|e| keys::derived(self.arguments, &e.settings.key_from))),
+        }
     }
+}
+
+/// Which method it is.
+enum Which {
+    /// One that whoever asks is served.
+    Served(Arc<Entry>),
+    /// One that whoever asks isn't shown, or that is not there any more: what is known of it is answered, and nothing is
+    /// opened.
+    Elsewhere {
+        entry: Option<Arc<Entry>>,
+        /// Its canonical id.
+        id: Arc<str>,
+    },
 }
 
 /// A request that holds together.
 struct Asked {
-    entry: Arc<Entry>,
+    which: Which,
+    /// The method as it was called.
+    id: String,
     principal: Arc<str>,
     arguments: Option<RawObject>,
     key: Option<CallerKey>,
     /// It is only to be shown.
     dry_run: bool,
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_leaves_nothing_in_flight() {
+        let gauge = Gauge::default();
+        let panics = std::panic::AssertUnwindSafe(|| {
+            let _in_flight = InFlight::on(&gauge);
+            assert_eq!(gauge.get(), 1);
+            std::panic::resume_unwind(Box::new("a panic"));
+        });
+        assert!(std::panic::catch_unwind(panics).is_err());
+        assert_eq!(gauge.get(), 0);
+    }
+
+    #[test]
+    fn callers_are_shown_the_request_alone() {
+        let request = json!({ "method": "POST", "url": [], "credential": "m", "policy": {}, "lookup": {}, "conflict": {}, "account": "a", "body": [] });
+        let plan = json!({ "wouldSend": { "summary": "s", "request": request, "credential": { "header": "h" } }, "needs": [] });
+        let shown = for_callers(plan)["wouldSend"].clone();
+        let members: Vec<String> = shown["request"].as_object().unwrap().keys().cloned().collect();
+        assert_eq!(members, ["method", "url", "body"]);
+        assert_eq!(shown["credential"]["header"], "h");
+        let refused = json!({ "wouldSend": null, "refused": {} });
+        assert_eq!(for_callers(refused.clone()), refused);
+    }
 }

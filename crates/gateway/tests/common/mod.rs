@@ -338,13 +338,32 @@ impl World {
     }
 
     async fn operator_asked(&self, request: &str) -> Value {
+        let text = self.operator_answer(request).await;
+        serde_json::from_str(text.split_once("\r\n\r\n").unwrap().1).unwrap()
+    }
+
+    async fn operator_answer(&self, request: &str) -> String {
         let router = gateway::operator::router(&self.gateway, self.api_keys.clone());
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
         let serving = tokio::spawn(async move { axum::serve(listener, router).await });
         let text = ask(addr, request).await;
         serving.abort();
-        serde_json::from_str(text.split_once("\r\n\r\n").unwrap().1).unwrap()
+        text
+    }
+
+    /// The answer as it was written, head and body.
+    pub async fn text(&self, verb: &str, headers: &[(&str, &str)], body: &str) -> String {
+        let headers = [headers, &[("Connection", "close")]].concat();
+        ask(self.addr, &self.request(verb, &headers, body)).await
+    }
+
+    /// The operators' answer as it was written, head and body.
+    pub async fn operator_text(&self, verb: &str, path: &str, body: &str) -> String {
+        let head = format!(
+            "{verb} {path} HTTP/1.1\r\nHost: local\r\nConnection: close\r\nContent-Type: application/json"
+        );
+        self.operator_answer(&format!("{head}\r\nContent-Length: {}\r\n\r\n{body}", body.len())).await
     }
 
     pub async fn metrics(&self) -> String {
