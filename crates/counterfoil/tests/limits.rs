@@ -41,9 +41,15 @@ concurrency = 10_000
 argument = "amount"
 most = 0
 period = "24h"
+per = "principal"
 [[limits."payments.payments.create".budget]]
 argument = "amount"
-most = 9_223_372_036_854_775_807
+most = 7
+period = "24h"
+by = "currency"
+[[limits."payments.payments.create".budget]]
+argument = "amount"
+most = 9_007_199_254_740_992
 period = "month"
 [limits.mail]
 breaker = {}
@@ -68,8 +74,9 @@ fn limits_are_taken_as_they_are_written() {
     assert_eq!(refunds.allow[1].value.test.to_string(), "one of \"EUR\", 1, true");
     assert!(matches!(&refunds.deny[0].value.test, Test::Matches(_)));
     let of: Vec<_> = create.budgets.iter().map(|b| (b.most, b.period, b.per)).collect();
-    let most = i64::MAX.unsigned_abs();
-    assert_eq!(of, [(0, Period::Last(Millis(86_400_000)), Per::All), (most, Period::Month, Per::All)]);
+    let most = ledger::claims::MAX_AMOUNT;
+    let day = Period::Last(Millis(86_400_000));
+    assert_eq!(of, [(0, day, Per::Principal), (7, day, Per::All), (most, Period::Month, Per::All)]);
     let b = mail.breaker.unwrap();
     assert_eq!((b.failures, b.window, b.pause), (5, Millis(30_000), Millis(15_000)));
     assert!(parse("").unwrap().limits.is_empty());
@@ -114,6 +121,16 @@ const BAD: &[(&str, &str, bool)] = &[
         "M:budget = { argument = \"a\", most = -1, period = \"day\" }",
         "most must be a whole number from 0",
         true,
+    ),
+    (
+        "M:budget = { argument = \"a\", most = 9007199254740993, period = \"day\" }",
+        "most must be a whole number from 0 to 9007199254740992",
+        true,
+    ),
+    (
+        "M:budget = [{ argument = \"a\", most = 1, period = \"24h\" }, { argument = \"/a\", most = 2, period = \"1d\" }]",
+        "a second budget of /a for the same period",
+        false,
     ),
     ("M:budget = { argument = \"a\", most = 1.5, period = \"day\" }", "most must be a whole number", true),
     ("M:budget = { argument = \"a\", most = 1, period = \"week\" }", "\"week\" is no period", true),

@@ -66,10 +66,14 @@ BEGIN
     full_at := c.n;
     IF c.amount <= c.cap THEN
       over := held - (c.cap - c.amount);
-      FOR h IN SELECT until, amount FROM claim WHERE bucket = c.bucket AND until > p_now AND holder <> p_holder ORDER BY until, holder LOOP
+      FOR h IN SELECT until, amount FROM claim WHERE bucket = c.bucket AND until > p_now AND holder <> p_holder ORDER BY until, holder
+        LIMIT 1000
+      LOOP
         over := over - h.amount;
         IF over <= 0 THEN free := h.until; EXIT; END IF;
       END LOOP;
+      -- Behind very many small ones: when all of it is over.
+      IF free IS NULL THEN SELECT max(until) INTO free FROM claim WHERE bucket = c.bucket; END IF;
     END IF;
     RETURN;
   END LOOP;

@@ -7,6 +7,8 @@ use rusqlite::{Connection, OptionalExtension as _, Result, params};
 
 /// The most claims that are over and go at once, of a bucket that is looked at.
 const STEP: i64 = 256;
+/// The most claims that are looked through to say when there is room. Everybody who writes waits for it.
+const LOOKED: i64 = 1000;
 
 /// What is held of a bucket at `now`. Notes in `changed` if anything was over and went.
 fn used(db: &Connection, bucket: &str, now: Time, changed: &mut bool) -> Result<i64> {
@@ -103,21 +105,24 @@ pub(crate) fn claim(
     Ok((Claimed::Granted, true))
 }
 
-/// When so much of what others hold is over that it fits.
+/// When so much of what others hold is over that it fits; behind very many small ones, when all of it is.
 fn free_at(db: &Connection, holder: OperationId, c: &Claim, others: i64, now: Time) -> Result<Option<Time>> {
     let mut over = others - (c.cap.cast_signed() - c.amount.cast_signed());
     let mut statement = db.prepare_cached(
         "SELECT until, amount FROM claim INDEXED BY claim_over
-         WHERE bucket = ?1 AND until > ?2 AND holder <> ?3 ORDER BY until, holder",
+         WHERE bucket = ?1 AND until > ?2 AND holder <> ?3 ORDER BY until, holder LIMIT ?4",
     )?;
-    let mut rows = statement.query(params![c.bucket, now.0, holder.0.to_be_bytes()])?;
+    let mut rows = statement.query(params![c.bucket, now.0, holder.0.to_be_bytes(), LOOKED])?;
     while let Some(r) = rows.next()? {
         over -= r.get::<_, i64>(1)?;
         if over <= 0 {
             return Ok(Some(Time(r.get(0)?)));
         }
     }
-    Ok(None)
+    let last: Option<i64> = db
+        .prepare_cached("SELECT max(until) FROM claim INDEXED BY claim_over WHERE bucket = ?1")?
+        .query_row([&c.bucket], |r| r.get(0))?;
+    Ok(last.map(Time))
 }
 
 /// Whether anything was there to be given back.

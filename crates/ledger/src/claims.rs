@@ -17,8 +17,9 @@ use std::fmt;
 pub const MAX_BUCKET: usize = 64;
 /// The most claims that are made together.
 pub const MAX_CLAIMS: usize = 16;
-/// The largest amount, and the largest cap.
-pub const MAX_AMOUNT: u64 = i64::MAX as u64;
+/// The largest amount, and the largest cap. Far below what a store's numbers hold: beside what is held, a sum may still have
+/// what is over and was not removed yet.
+pub const MAX_AMOUNT: u64 = 1 << 53;
 
 const DAY: i64 = 86_400_000;
 
@@ -171,6 +172,8 @@ pub struct Allowance {
     pub cap: u64,
     /// For how long.
     pub term: Term,
+    /// Whether nobody shares it with the caller: only then a caller is told how much of it is used.
+    pub own: bool,
 }
 
 impl Allowance {
@@ -341,9 +344,12 @@ mod tests {
             (Term::Budget(Period::Day), r#"{"budget":"day"}"#),
             (Term::Budget(Period::Last(Millis(7))), r#"{"budget":{"last":7}}"#),
         ] {
-            let a = Allowance { bucket: "b".into(), of: "x".into(), amount: 2, cap: 3, term };
+            let a = Allowance { bucket: "b".into(), of: "x".into(), amount: 2, cap: 3, term, own: true };
             let text = serde_json::to_string(&a).unwrap_or_default();
-            assert_eq!(text, format!(r#"{{"bucket":"b","of":"x","amount":2,"cap":3,"term":{json}}}"#));
+            assert_eq!(
+                text,
+                format!(r#"{{"bucket":"b","of":"x","amount":2,"cap":3,"term":{json},"own":true}}"#)
+            );
             assert_eq!(serde_json::from_str::<Allowance>(&text).ok(), Some(a));
         }
     }

@@ -542,7 +542,8 @@ pub trait Store: Send + Sync + 'static {
         turn: u64,
         buckets: &[String],
     ) -> Result<(), StoreError>;
-    /// Removes up to `limit` claims that were over by `now`. Returns how many went.
+    /// Removes up to `limit` claims that were over by `now`, or fewer so that others don't wait: 100 or more if there are so
+    /// many. Returns how many went.
     async fn prune_claims(&self, now: Time, limit: usize) -> Result<usize, StoreError>;
 
     /// Figures about the store.

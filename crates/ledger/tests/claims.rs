@@ -11,7 +11,11 @@ use std::sync::atomic::Ordering::SeqCst;
 const HOUR: Millis = Millis::secs(3600);
 
 fn allowance(bucket: &str, amount: u64, cap: u64, term: Term) -> Allowance {
-    Allowance { bucket: bucket.into(), of: format!("the {bucket} of refunds"), amount, cap, term }
+    Allowance { bucket: bucket.into(), of: format!("the {bucket} of refunds"), amount, cap, term, own: false }
+}
+
+fn own(allowance: Allowance) -> Allowance {
+    Allowance { own: true, ..allowance }
 }
 
 fn budget(amount: u64, cap: u64) -> Allowance {
@@ -75,7 +79,7 @@ async fn by_key(b: &Boot, call: &Call) -> Operation {
 
 pub(crate) fn what_is_used_up_is_refused_before_anything_is_written() {
     run(async {
-        let b = limited(Strategy::Key, &[], &[budget(40, 100), rate(9)]);
+        let b = limited(Strategy::Key, &[], &[own(budget(40, 100)), rate(9)]);
         for n in 1..=2 {
             assert_eq!(word(&b.call(&other(&format!("k{n}"), n)).await), "result");
         }
@@ -237,7 +241,7 @@ async fn a_place_is_free_when_the_answer_is_there() {
     both.sort_unstable();
     assert_eq!(both, ["limited", "result"]);
     let e = refusal(if word(&first) == "limited" { first } else { second });
-    assert!(e.sentence.ends_with("at most 1 at a time; 1 are running."), "{}", e.sentence);
+    assert!(e.sentence.ends_with("at most 1 at a time; as many are running."), "{}", e.sentence);
 }
 
 #[tokio::test(start_paused = true)]
@@ -251,6 +255,10 @@ async fn a_lost_acknowledgement_claims_once() {
     b.store.claim_faults.lock().unwrap().extend([Fault::LostUncertain; 4]);
     assert_eq!(word(&b.call(&other("a", 1)).await), "unavailable");
     b.store.claim_faults.lock().unwrap().push_back(Fault::Refused);
+    assert_eq!(word(&b.call(&other("a", 1)).await), "unavailable");
+    assert_eq!((b.provider.send_count(), used(&b, "budget").await), (0, 0));
+    // Nor does it hold anything if it was made.
+    b.store.claim_faults.lock().unwrap().extend([Fault::AckLost; 4]);
     assert_eq!(word(&b.call(&other("a", 1)).await), "unavailable");
     assert_eq!((b.provider.send_count(), used(&b, "budget").await), (0, 0));
     assert_eq!(word(&b.call(&other("a", 1)).await), "result");
@@ -319,8 +327,139 @@ async fn a_read_holds_a_place_while_it_lasts() {
     tokio::time::sleep(Millis(10).duration()).await;
     assert_eq!((used(&b, "place").await, used(&b, "rate").await), (0, 2), "one that is broken off, too");
     let refused = b.ledger.hold_for_read(&both).await.err().unwrap();
+    assert!(
+        refused.sentence.contains("at most 2 in 1 minute; as many began in that time"),
+        "{}",
+        refused.sentence
+    );
+    let mine = [own(place(1)), own(rate(2))];
+    let refused = b.ledger.hold_for_read(&mine).await.err().unwrap();
     assert!(refused.sentence.contains("at most 2 in 1 minute; 2 began in that time"), "{}", refused.sentence);
     assert!(b.ledger.hold_for_read(&[]).await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_read_that_is_broken_off_while_it_claims_holds_nothing() {
+    let b = Boot::plain(Strategy::Key, &[]);
+    b.store.claim_latency.store(1000, SeqCst);
+    let both = [place(1), rate(2)];
+    let off = tokio::time::timeout(Millis(700).duration(), b.ledger.hold_for_read(&both)).await;
+    assert!(off.is_err() && used(&b, "rate").await == 1, "it is made, and nobody heard of it");
+    pause(10).await;
+    assert_eq!(used(&b, "place").await, 0);
+    // Nor one of which it never became clear whether it claimed.
+    b.store.claim_faults.lock().unwrap().extend([Fault::AckLost; 4]);
+    assert_eq!(b.ledger.hold_for_read(&both).await.err().unwrap().kind, Kind::Unavailable);
+    assert_eq!((used(&b, "place").await, used(&b, "rate").await), (0, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_shared_does_not_tell_what_others_do() {
+    let b = limited(Strategy::Key, &[], &[budget(40, 100)]);
+    for n in 1..=2 {
+        assert_eq!(word(&b.call(&other(&format!("k{n}"), n)).await), "result");
+    }
+    let e = refusal(b.call(&other("k3", 3)).await);
+    assert!(
+        e.sentence.ends_with("at most 100 in 1 hour; not so much is left: this call asks for 40."),
+        "{}",
+        e.sentence
+    );
+    assert!(e.advice.starts_with("Ask for less, or call again with the same arguments"), "{}", e.advice);
+    assert!(![&e.sentence, &e.advice].iter().any(|t| t.contains("80") || t.contains("20")), "{e:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_beginning_counts_in_a_rate() {
+    // Nine sends that never left: three attempts of one operation, each of them called for.
+    let b = limited(Strategy::Key, &[Act::NotSent; 9], &[rate(3), budget(100, 100)]);
+    let call = other("a", 1);
+    for begun in 1..=3 {
+        assert_eq!(word(&b.call(&call).await), "unavailable");
+        assert_eq!((used(&b, "rate").await, used(&b, "budget").await), (begun, 0));
+    }
+    let sent = b.provider.send_count();
+    for _ in 0..3 {
+        let e = refusal(b.call(&call).await);
+        assert!(e.operation.is_some() && e.retry_after.is_some_and(|t| t <= Millis::secs(60)), "{e:?}");
+    }
+    assert_eq!((b.provider.send_count(), used(&b, "rate").await), (sent, 3));
+    // What it needs besides is refused: then it began nothing, and counts nothing.
+    tokio::time::sleep(Millis::secs(61).duration()).await;
+    assert_eq!(word(&b.call(&other("b", 2)).await), "result");
+    assert_eq!(word(&b.call(&call).await), "limited");
+    assert_eq!(used(&b, "rate").await, 1);
+    // Of two that come at once, one begins it and the other joins.
+    tokio::time::sleep(HOUR.duration()).await;
+    let (one, two) = tokio::join!(b.call(&call), b.call(&call));
+    assert_eq!((word(&one), word(&two)), ("result", "result"));
+    assert_eq!((used(&b, "rate").await, b.provider.effects()), (1, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_meant_to_join_what_failed_meanwhile_claims_first() {
+    let a = limited(Strategy::Key, &[Act::NotSent; 3], &[budget(100, 100), rate(9)]);
+    let b = a.beside();
+    let call = other("k", 1);
+    let first = a.spawn_call(&call);
+    pause(10).await;
+    // It reads that it runs, and is slow to write that it joins.
+    b.store.latency.store(8000, SeqCst);
+    let second = b.spawn_call(&call);
+    assert_eq!(word(&first.await.unwrap()), "unavailable");
+    assert_eq!(word(&a.call(&other("c", 2)).await), "result");
+    assert_eq!(word(&second.await.unwrap()), "limited");
+    assert_eq!((a.provider.effects(), used(&a, "budget").await, used(&a, "rate").await), (1, 100, 2));
+    // There is room: it begins it anew instead.
+    let a = limited(Strategy::Key, &[Act::NotSent; 3], &[budget(100, 100), rate(9)]);
+    let b = a.beside();
+    let first = a.spawn_call(&call);
+    pause(10).await;
+    b.store.latency.store(8000, SeqCst);
+    let second = b.spawn_call(&call);
+    assert_eq!(word(&first.await.unwrap()), "unavailable");
+    b.store.latency.store(0, SeqCst);
+    assert_eq!(word(&second.await.unwrap()), "result");
+    assert_eq!((a.provider.effects(), used(&a, "budget").await, used(&a, "rate").await), (1, 100, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_abandoned_claims_its_place_again() {
+    let mut a = limited(Strategy::Key, &[], &[place(1)]);
+    a.single = false;
+    a.mood(Mood::SleepBefore(3000));
+    let b = a.beside();
+    let call = other("k", 1);
+    let leaves = async { a.call_for(&call, 500).await };
+    let stays = async {
+        pause(100).await;
+        b.call(&call).await
+    };
+    let comes = async {
+        pause(501).await;
+        a.call(&other("c", 2)).await
+    };
+    let (_, stays, comes) = tokio::join!(leaves, stays, comes);
+    assert_eq!((word(&stays), word(&comes)), ("limited", "result"));
+    assert_eq!((a.provider.effects(), used(&a, "place").await), (1, 0));
+    assert_eq!(word(&b.call(&call).await), "result");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_claimed_too_late_is_given_back() {
+    let script = [Act::NotSent, Act::NotSent, Act::NotSent, Act::Refuse];
+    let a = limited(Strategy::Key, &script, &[budget(100, 100), place(1), rate(9)]);
+    let call = other("k", 1);
+    assert_eq!(word(&a.call(&call).await), "unavailable");
+    // It reads that it failed, and claims when another call has run it to its end.
+    let b = a.beside();
+    b.store.claim_latency.store(6000, SeqCst);
+    let late = b.spawn_call(&call);
+    pause(10).await;
+    assert_eq!(word(&a.call(&call).await), "error");
+    assert_eq!(word(&late.await.unwrap()), "replayed");
+    assert_eq!((used(&a, "budget").await, used(&a, "place").await, used(&a, "rate").await), (0, 0, 2));
+    assert_eq!(a.provider.effects(), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -331,6 +470,14 @@ async fn old_claims_are_removed() {
     tokio::time::sleep(Millis::secs(200).duration()).await;
     assert_eq!(b.memory.prune_claims(b.store.now(), 10).await.unwrap(), 0, "they went by themselves");
     assert_eq!(b.tool.runs.load(SeqCst), 1);
+    // However many, at a time.
+    let until = b.store.now().plus(Millis(10));
+    for n in 0..300 {
+        let one = Claim { bucket: "many".into(), amount: 1, cap: 300, until };
+        assert_eq!(b.memory.claim(OperationId(n), 1, &[one]).await.unwrap(), Claimed::Granted);
+    }
+    tokio::time::sleep(Millis::secs(62).duration()).await;
+    assert_eq!(b.memory.prune_claims(b.store.now(), 300).await.unwrap(), 0, "all of them went at once");
 }
 
 /// Two replicas, lost acknowledgements, a provider with its moods, everything called more than once: whatever happens, no

@@ -39,8 +39,8 @@ mod template;
 mod text;
 mod wire;
 
-pub use ::credentials::is_loopback;
 pub use self::credentials::{Account, ConfigCredentials, Credentials};
+pub use ::credentials::is_loopback;
 pub use content::is_media_type;
 pub use error::{BadArguments, ConfigError, CredentialError, Error};
 pub use execute::{HttpExecutor, ReadOutcome, Watch};

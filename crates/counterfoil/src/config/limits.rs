@@ -190,12 +190,33 @@ fn budgets(r: &Reader<'_>) -> Vec<Budget> {
     if tables.len() > MAX_EACH {
         r.faults.add(&r.place("budget"), format!("budget: at most {MAX_EACH} budgets for one method"));
     }
-    tables.iter().filter_map(budget).collect()
+    let mut out: Vec<Budget> = Vec::new();
+    for b in tables.iter().filter_map(budget) {
+        let same = |o: &Budget| {
+            o.argument.is(&b.argument)
+                && o.period == b.period
+                && o.per == b.per
+                && match (&o.by, &b.by) {
+                    (None, None) => true,
+                    (Some(a), Some(b)) => a.is(b),
+                    _ => false,
+                }
+        };
+        if out.iter().any(same) {
+            r.faults.add(
+                &b.at,
+                format!("budget: a second budget of {} for the same period; keep the smaller", b.argument),
+            );
+        } else {
+            out.push(b);
+        }
+    }
+    out
 }
 
 fn budget(r: &Reader<'_>) -> Option<Budget> {
     let given = argument(r, "argument");
-    let most = r.whole("most", 0, i64::MAX.unsigned_abs());
+    let most = r.whole("most", 0, ledger::claims::MAX_AMOUNT);
     let period = r.parsed("period", |text| match text {
         "day" => Ok(Period::Day),
         "month" => Ok(Period::Month),

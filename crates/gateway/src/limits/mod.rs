@@ -157,16 +157,23 @@ impl Limit {
                     return Ok(None);
                 }
                 name.part(&argument.to_string());
+                name.part(&match period {
+                    Period::Day => "day".to_owned(),
+                    Period::Month => "month".to_owned(),
+                    Period::Last(span) => span.0.to_string(),
+                });
                 let mut of = self.subject();
                 if let Some(by) = by {
                     let part = part(by, arguments)?;
+                    name.part(&by.to_string());
                     name.part(&part);
                     of = format!("{of}, {by} {part}");
                 }
                 (amount, *most, Term::Budget(*period), of)
             }
         };
-        Ok(Some(Allowance { bucket: name.bucket(), of, amount, cap, term }))
+        let own = self.per == Per::Principal;
+        Ok(Some(Allowance { bucket: name.bucket(), of, amount, cap, term, own }))
     }
 
     /// What is limited, in words.
@@ -191,7 +198,7 @@ impl fmt::Display for Limit {
         };
         let by = by.map(|by| format!(", for each {by}")).unwrap_or_default();
         let of = format!("{}{by}", self.subject());
-        Allowance { bucket: String::new(), of, amount: 0, cap, term }.fmt(f)
+        Allowance { bucket: String::new(), of, amount: 0, cap, term, own: false }.fmt(f)
     }
 }
 

@@ -34,6 +34,12 @@ impl Argument {
         Ok(Argument { text: text.to_owned(), path })
     }
 
+    /// Whether both name the same argument, however that is written.
+    #[must_use]
+    pub fn is(&self, other: &Argument) -> bool {
+        self.path == other.path
+    }
+
     /// The argument that it is in, or is.
     #[must_use]
     pub fn root(&self) -> &str {

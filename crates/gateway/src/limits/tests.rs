@@ -133,7 +133,9 @@ fn patterns_fit_the_whole_text_and_are_bounded() {
 fn an_amount_is_a_whole_number() {
     let limit = budget(Per::All, None);
     let of = |amount: &str| claims(&limit, ANN, &format!(r#"{{"order":{{"amount":{amount}}}}}"#));
-    for (text, amount) in [("7", 7), ("7.0", 7), ("7e2", 700), ("9223372036854775807", i64::MAX as u64)] {
+    for (text, amount) in
+        [("7", 7), ("7.0", 7), ("7e2", 700), ("9007199254740992", ledger::claims::MAX_AMOUNT)]
+    {
         assert_eq!(of(text).unwrap()[0].amount, amount, "{text}");
     }
     assert_eq!(of("0").unwrap(), [], "nothing is claimed of nothing");
@@ -145,6 +147,7 @@ fn an_amount_is_a_whole_number() {
         "null",
         "[7]",
         "true",
+        "9007199254740993",
         "9223372036854775808",
         "1e30",
         "18446744073709551616",
@@ -193,6 +196,34 @@ fn buckets_are_shared_by_those_who_share_the_limit() {
     assert_ne!(bucket(&rate("pay", 1, 9), ANN, "{}"), bucket(&rate("pay", 1, 8), ANN, "{}"));
     assert_ne!(bucket(&rate("pay", 1, 9), ANN, "{}"), bucket(&rate("mail", 1, 9), ANN, "{}"));
     assert!(ledger::claims::fits(&bucket(&by, ANN, &eur)));
+    assert!(!claims(&all, ANN, &one).unwrap()[0].own && claims(&own, ANN, &one).unwrap()[0].own);
+}
+
+#[test]
+fn budgets_of_one_argument_are_claimed_side_by_side() {
+    let of = |period, by: Option<&str>, per| {
+        let limit = budget(per, by);
+        let What::Budget { argument, most, by, .. } = limit.what.clone() else { panic!("it is one") };
+        Limit { what: What::Budget { argument, most, period, by }, ..limit }
+    };
+    let last = |ms| Period::Last(Millis(ms));
+    let limits = Limits {
+        limits: vec![
+            of(Period::Day, None, Per::All),
+            of(Period::Month, None, Per::All),
+            of(last(1000), None, Per::All),
+            of(last(2000), None, Per::All),
+            of(Period::Day, None, Per::Principal),
+            of(Period::Day, Some("currency"), Per::All),
+            of(Period::Day, Some("country"), Per::All),
+        ],
+        ..Limits::default()
+    };
+    let args = object(r#"{"order":{"amount":5},"currency":"eur","country":"eur"}"#);
+    let allowances = limits.of_call(ANN, &args).unwrap();
+    let claims: Vec<_> = allowances.iter().map(|a| a.claim(ledger::Time(0))).collect();
+    assert_eq!(claims.len(), 7);
+    assert!(ledger::claims::bounded(&claims).is_ok(), "two are on one bucket: {claims:?}");
 }
 
 #[test]

@@ -112,7 +112,8 @@ pub async fn claims_bounds(made: Made) {
 
 pub async fn claims_end(made: Made) {
     let s = &*made.store;
-    let short = of(s, "a", 3, 5, 30);
+    // Long enough to be there still when it is asked for, however slow the disk.
+    let short = of(s, "a", 3, 5, 1000);
     assert_eq!(claim(s, 1, std::slice::from_ref(&short)).await, Claimed::Granted);
     assert_eq!(claim(s, 2, &[of(s, "a", 2, 5, HOUR)]).await, Claimed::Granted);
     assert_eq!(claim(s, 3, &[of(s, "a", 1, 5, HOUR)]).await, full(0, 5, Some(short.until)));
@@ -125,20 +126,41 @@ pub async fn claims_end(made: Made) {
     assert!(matches!(claim(s, 1, &[of(s, "a", 1, 5, HOUR)]).await, Claimed::Full { used: 5, .. }));
     assert_eq!(claim(s, 1, &[of(s, "a", 1, 6, HOUR)]).await, Claimed::Granted);
     assert_eq!(used(s, "a").await, 6);
-    // More of them than go in one step are over at once.
+    // More of them than go in one step are over at once, and what they come to stays within its bounds beside the next.
     let until = s.now().plus(Millis(1500));
     let one = |n: u64| async move {
-        let one = Claim { bucket: "many".into(), amount: 2, cap: 1200, until };
+        let one = Claim { bucket: "many".into(), amount: MAX_AMOUNT / 600, cap: MAX_AMOUNT, until };
         assert_eq!(claim(s, n, &[one]).await, Claimed::Granted);
     };
     join_all((0..600).map(one)).await;
     while s.now() < until {
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }
-    let all = of(s, "many", 1200, 1200, HOUR);
+    let all = of(s, "many", MAX_AMOUNT, MAX_AMOUNT, HOUR);
     assert_eq!(claim(s, 700, std::slice::from_ref(&all)).await, Claimed::Granted);
-    assert_eq!(claim(s, 5, &[of(s, "many", 1, 1200, HOUR)]).await, full(0, 1200, Some(all.until)));
-    assert_eq!(used(s, "many").await, 1200);
+    let full_up = full(0, MAX_AMOUNT, Some(all.until));
+    assert_eq!(claim(s, 5, &[of(s, "many", 1, MAX_AMOUNT, HOUR)]).await, full_up);
+    assert_eq!(used(s, "many").await, MAX_AMOUNT);
+}
+
+/// Behind very many small claims it is said when there is room at the latest: never too early, never after the last of them.
+pub async fn claims_in_the_way(made: Made) {
+    let s = &*made.store;
+    let now = s.now();
+    let until = |n: u64| now.plus(Millis(HOUR + i64::try_from(n).unwrap()));
+    let one = |n: u64| async move {
+        let one = Claim { bucket: "a".into(), amount: 1, cap: 1100, until: until(n) };
+        assert_eq!(claim(s, n, &[one]).await, Claimed::Granted);
+    };
+    join_all((1..=1100).map(one)).await;
+    for (amount, least, most) in [(1, 1, 1), (900, 900, 900), (1050, 1050, 1100), (1100, 1100, 1100)] {
+        match claim(s, 5000, &[of(s, "a", amount, 1100, HOUR)]).await {
+            Claimed::Full { used: 1100, next: Some(t), .. } => {
+                assert!(until(least) <= t && t <= until(most), "{amount}: {t:?}");
+            }
+            other => panic!("{amount}: {other:?}"),
+        }
+    }
 }
 
 pub async fn claims_given_back(made: Made) {
@@ -183,6 +205,17 @@ pub async fn claims_pruning(made: Made) {
     assert_eq!(s.prune_claims(at(9), 100).await.unwrap(), 4);
     assert_eq!((used(s, "a").await, used(s, "b").await), (0, 0));
     assert_eq!(claim(s, 1, &[of(s, "a", 100, 100, HOUR)]).await, Claimed::Granted);
+    // So many at a time at least.
+    let many = |n: u64| async move {
+        let until = at(-1000);
+        let one = Claim { bucket: "c".into(), amount: 1, cap: 300, until };
+        assert_eq!(claim(s, n, &[one]).await, Claimed::Granted);
+    };
+    join_all((0..300).map(many)).await;
+    for _ in 0..3 {
+        assert_eq!(s.prune_claims(at(-1000), 100).await.unwrap(), 100);
+    }
+    assert_eq!((s.prune_claims(at(-1000), 100).await.unwrap(), used(s, "c").await), (0, 0));
 }
 
 /// Many at once, with what they take in different orders, some of them twice, as after a lost acknowledgement.

@@ -1,6 +1,7 @@
 //! What a call is answered: it opens an operation, joins one, brings answers, waits.
 
 use super::live::{News, Watch};
+use super::part::Untaken;
 use super::place::Place;
 use super::run::Given;
 use super::{Answer, ApplyError, Call, CallError, Creation, JoinedBy, Kind, Ledger, Note, Progress};
@@ -183,7 +184,7 @@ impl Ledger {
         let idle = claims::given_back(&t.next);
         let held: Vec<Allowance> =
             t.next.allowances.iter().filter(|a| !idle.contains(&a.bucket)).cloned().collect();
-        self.hold(id, t.next.version, &held).await?;
+        self.hold_new(id, t.next.version, &held).await?;
         failpoint!("claim.after");
         // Somebody waits from the moment the record can be seen.
         let watch = self.live.watch(id, true);
@@ -269,20 +270,17 @@ impl Ledger {
             | Execution::Failed { .. }
             | Execution::Running => {}
         }
-        if let Err(e) = self.hold_again(&op).await {
-            let (operation, retry_key) = (Some(op.id), Some(op.id.to_string()));
-            return Ok(error(CallError { operation, retry_key, ..*e }));
-        }
         match self.take_part(&op).await {
             Ok(next) => {
                 // Its own write rang too.
                 watch.seen += 1;
                 self.wait(call, next, watch, Some(by), until, gone, progress).await
             }
-            Err(ApplyError::Store(e)) => Err(e),
-            Err(ApplyError::Refused(Refusal::CantAsk)) => Ok(error(self.in_doubt(call, &op))),
+            Err(Untaken::Limited(e)) => Ok(Answer::Error(e)),
+            Err(Untaken::Apply(ApplyError::Store(e))) => Err(e),
+            Err(Untaken::Apply(ApplyError::Refused(Refusal::CantAsk))) => Ok(error(self.in_doubt(call, &op))),
             // It moved on meanwhile, or recovery is about to end it: wait for it as it is now.
-            Err(ApplyError::Refused(_) | ApplyError::Gone | ApplyError::Handle { .. }) => {
+            Err(Untaken::Apply(ApplyError::Refused(_) | ApplyError::Gone | ApplyError::Handle { .. })) => {
                 match self.read(op.id).await? {
                     Some(now) => self.wait(call, now, watch, Some(by), until, gone, progress).await,
                     None => Ok(error(self.expired(call))),
@@ -311,7 +309,11 @@ impl Ledger {
             Err(_) => match self.read(op.id).await? {
                 Some(now) if now.waits_for_input() => self.waiting(now, Some(by)).await,
                 Some(now) => {
-                    let now = self.take_part(&now).await.unwrap_or(now);
+                    let now = match self.take_part(&now).await {
+                        Ok(next) => next,
+                        Err(Untaken::Limited(e)) => return Ok(Answer::Error(e)),
+                        Err(Untaken::Apply(_)) => now,
+                    };
                     self.wait(call, now, watch, Some(by), until, gone, progress).await
                 }
                 None => Ok(error(self.expired(call))),
@@ -330,32 +332,6 @@ impl Ledger {
             _ => String::new(),
         };
         Ok(Answer::Confirm { operation: Box::new(op), question, joined_by })
-    }
-
-    /// What a call that waits for an operation does with it, by the state it is in when that is written: it
-    /// joins a live attempt, begins the next one where there is none, or asks the provider again.
-    async fn take_part(self: &Arc<Self>, op: &Operation) -> Result<Operation, ApplyError> {
-        let mut joined = false;
-        let next = self
-            .apply(op, |now| {
-                // An attempt belongs to the boot that writes its claim, however long that takes.
-                let epoch = self.store.epoch();
-                let owner_dead = now.owner != Epoch(0) && !self.store.is_live(now.owner);
-                joined = now.execution == Execution::Running && !owner_dead;
-                Ok(vec![match &now.execution {
-                    Execution::Running if !owner_dead => Event::Join { epoch },
-                    Execution::InDoubt { .. } => {
-                        Event::Reconcile { epoch, by: "a call of it".into(), owner_dead }
-                    }
-                    // Refused unless it is running, failed or abandoned.
-                    _ => Event::Claim { epoch, by_call: true, owner_dead },
-                }])
-            })
-            .await?;
-        if !joined {
-            self.launch(next.clone(), Given::default());
-        }
-        Ok(next)
     }
 
     /// Waits until the operation can be answered, the time is over or the caller is gone.
@@ -391,10 +367,11 @@ impl Ledger {
             }
             if op.execution == Execution::Accepted {
                 // Abandoned by somebody who did not know of this call.
-                match self.take_part(&op).await {
+                match Box::pin(self.take_part(&op)).await {
                     Ok(next) => op = Arc::new(next),
-                    Err(ApplyError::Store(e)) => return Err(e),
-                    Err(ApplyError::Refused(_) | ApplyError::Gone | ApplyError::Handle { .. }) => {}
+                    Err(Untaken::Limited(e)) => return Ok(Answer::Error(e)),
+                    Err(Untaken::Apply(ApplyError::Store(e))) => return Err(e),
+                    Err(Untaken::Apply(_)) => {}
                 }
             }
             // An operation in doubt may have an owner: the question to the provider is under way.
@@ -526,7 +503,7 @@ impl Ledger {
 
 /// How often the loser of a compare-and-set looks again. Each round somebody else came first, so this many
 /// mean that the store contradicts itself.
-const ROUNDS: usize = 100;
+pub(super) const ROUNDS: usize = 100;
 
 enum Waited {
     Join(Box<Operation>),

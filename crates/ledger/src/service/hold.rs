@@ -55,14 +55,47 @@ impl Ledger {
         }
     }
 
-    /// What an operation that is called again has to claim first: it gave some back, and runs anew.
-    pub(super) async fn hold_again(&self, op: &Operation) -> Result<(), Box<CallError>> {
-        let anew = match op.execution {
-            Execution::Accepted => true,
-            Execution::Failed { .. } => op.task.is_none() && !op.may_have_effect(),
-            _ => false,
-        };
-        if anew { self.hold(op.id, op.version + 1, &op.allowances).await } else { Ok(()) }
+    /// The same under an id of which nothing is recorded and that nobody else claims for: what may have been claimed before
+    /// it failed is given back.
+    pub(super) async fn hold_new(
+        &self,
+        id: OperationId,
+        turn: u64,
+        allowances: &[Allowance],
+    ) -> Result<(), Box<CallError>> {
+        let held = self.hold(id, turn, allowances).await;
+        if held.as_ref().is_err_and(|e| e.kind == Kind::Unavailable) {
+            self.not_opened(id, allowances).await;
+        }
+        held
+    }
+
+    /// What an operation that is called again has to claim first: it gave some back, and runs anew. `None`: it is no such
+    /// operation, and nothing was claimed.
+    ///
+    /// # Errors
+    /// What a caller is told: nothing ran, and why.
+    pub(super) async fn hold_again(&self, op: &Operation) -> Result<Option<Again>, Box<CallError>> {
+        if op.allowances.is_empty() || !runs_anew(op) {
+            return Ok(None);
+        }
+        let (rates, rest): (Vec<Allowance>, Vec<Allowance>) =
+            op.allowances.iter().cloned().partition(|a| matches!(a.term, Term::Rate(_)));
+        // Each beginning counts in a rate, and what one holder claims again would only take the place of what it had.
+        let begun = OperationId::new(self.store.now(), self.env.random_u128());
+        self.hold_new(begun, 1, &rates).await?;
+        if let Err(e) = self.hold(op.id, op.version + 1, &rest).await {
+            self.not_opened(begun, &rates).await;
+            return Err(e);
+        }
+        Ok(Some(Again { begun, rates }))
+    }
+
+    /// It claimed to run anew, and did not begin.
+    pub(super) async fn not_begun(&self, again: Option<Again>) {
+        if let Some(Again { begun, rates }) = again {
+            self.not_opened(begun, &rates).await;
+        }
     }
 
     async fn claim(&self, id: OperationId, turn: u64, claims: &[Claim]) -> Result<Claimed, StoreError> {
@@ -97,10 +130,33 @@ impl Ledger {
     /// What the caller is told: nothing was read, and why.
     pub async fn hold_for_read(&self, allowances: &[Allowance]) -> Result<ReadHold, Box<CallError>> {
         let id = OperationId::new(self.store.now(), self.env.random_u128());
-        self.hold(id, 1, allowances).await.map_err(|e| Box::new(self.answered(*e)))?;
         let places = allowances.iter().filter(|a| matches!(a.term, Term::Place(_)));
         let buckets = places.map(|a| a.bucket.clone()).collect();
-        Ok(ReadHold { store: self.store.clone(), env: self.env.clone(), id, buckets })
+        // There before anything is claimed: whoever waits for the claim may be gone before it is granted.
+        let mut hold = ReadHold { store: self.store.clone(), env: self.env.clone(), id, buckets };
+        match self.hold_new(id, 1, allowances).await {
+            Ok(()) => Ok(hold),
+            Err(e) => {
+                hold.buckets.clear();
+                Err(Box::new(self.answered(*e)))
+            }
+        }
+    }
+}
+
+/// What was claimed for an operation that is to run anew, besides what it holds itself.
+pub(super) struct Again {
+    /// Who holds the rates.
+    begun: OperationId,
+    rates: Vec<Allowance>,
+}
+
+/// Whether a call of this operation begins it anew, so that it has to claim what it gave back.
+pub(super) fn runs_anew(op: &Operation) -> bool {
+    match op.execution {
+        Execution::Accepted => true,
+        Execution::Failed { .. } => op.task.is_none() && !op.may_have_effect(),
+        _ => false,
     }
 }
 
@@ -150,16 +206,25 @@ fn not_claimed(e: &StoreError) -> CallError {
     }
 }
 
+/// How much others used of what they share is not said: it would tell what they do.
 fn full(a: &Allowance, used: u64, next: Option<Time>, now: Time) -> CallError {
     let left = a.cap.saturating_sub(used);
-    let how = match a.term {
-        Term::Rate(_) => format!("{used} began in that time"),
-        Term::Place(_) => format!("{used} are running"),
-        Term::Budget(_) => format!("{used} are used, {left} are left, and this call asks for {}", a.amount),
+    let how = match (a.term, a.own) {
+        (Term::Rate(_), true) => format!("{used} began in that time"),
+        (Term::Rate(_), false) => "as many began in that time".to_owned(),
+        (Term::Place(_), true) => format!("{used} are running"),
+        (Term::Place(_), false) => "as many are running".to_owned(),
+        (Term::Budget(_), true) => {
+            format!("{used} are used, {left} are left, and this call asks for {}", a.amount)
+        }
+        (Term::Budget(_), false) => format!("not so much is left: this call asks for {}", a.amount),
     };
     let again = "the same arguments, and the same key if you gave one, after `retryAfterMs`";
     let advice = match (a.term, next) {
         (_, None) => format!("No waiting helps: one call may ask for at most {}.", a.cap),
+        (Term::Budget(_), Some(_)) if !a.own => {
+            format!("Ask for less, or call again with {again}; both are safe.")
+        }
         (Term::Budget(_), Some(_)) if left > 0 => {
             format!("Ask for at most {left}, or call again with {again}; both are safe.")
         }

@@ -27,6 +27,7 @@ mod inputs;
 mod live;
 mod met;
 mod operate;
+mod part;
 mod place;
 mod recover;
 mod refuse;

@@ -26,6 +26,8 @@ pub(crate) type Place = OwnedSemaphorePermit;
 
 /// Records that are read, and recovered, at a time.
 const PAGE: usize = 256;
+/// How many old handles, names on the shelf and claims go at once, each. No store removes fewer of them at a time.
+const GONE: usize = 100;
 
 /// As far back, of time that was watched, what was not watched holds up the removal of old records.
 const LATELY: Millis = Millis::secs(7 * 86_400);
@@ -207,10 +209,10 @@ impl Ledger {
         // What is gone for its readers. Their times were promised by the ledger's clock as it is.
         let now = self.store.now();
         let gone = async {
-            while self.store.prune_handles(lately(now), 200).await?
-                + self.store.prune_shelf(now, 200).await?
-                + self.store.prune_claims(now, 200).await?
-                >= 200
+            while self.store.prune_handles(lately(now), GONE).await?
+                + self.store.prune_shelf(now, GONE).await?
+                + self.store.prune_claims(now, GONE).await?
+                >= GONE
             {
                 self.env.sleep(Millis(5)).await;
             }

@@ -66,6 +66,8 @@ pub struct Gated {
     pub gate: Arc<Gate>,
     pub faults: Mutex<VecDeque<Fault>>,
     pub claim_faults: Mutex<VecDeque<Fault>>,
+    /// How long a claim takes, half of it before and half after it is made.
+    pub claim_latency: std::sync::atomic::AtomicI64,
     pub reads_fail: std::sync::atomic::AtomicBool,
     pub clock_step: Mutex<Option<Time>>,
     pub gaps: std::sync::OnceLock<gaps::Gaps>,
@@ -84,6 +86,7 @@ impl Gated {
             gate,
             faults: Mutex::default(),
             claim_faults: Mutex::default(),
+            claim_latency: 0.into(),
             reads_fail: false.into(),
             clock_step: Mutex::default(),
             gaps: std::sync::OnceLock::new(),
@@ -257,12 +260,19 @@ impl Store for Gated {
     }
     async fn claim(&self, holder: OperationId, turn: u64, claims: &[Claim]) -> Result<Claimed, StoreError> {
         self.gate.pass("before a claim").await;
+        let half = self.claim_latency.load(SeqCst) / 2;
+        if half > 0 {
+            pause(half).await;
+        }
         let fault = self.claim_faults.lock().unwrap().pop_front().unwrap_or(Fault::Fine);
         let done = match fault {
             Fault::Refused => return Err(StoreError::Unavailable("test".into())),
             Fault::LostUncertain => return Err(StoreError::Uncertain("test".into())),
             Fault::Fine | Fault::AckLost => self.inner.claim(holder, turn, claims).await,
         };
+        if half > 0 {
+            pause(half).await;
+        }
         if fault == Fault::AckLost { Err(StoreError::Uncertain("test".into())) } else { done }
     }
     async fn release_claims(
@@ -274,7 +284,8 @@ impl Store for Gated {
         self.inner.release_claims(holder, turn, buckets).await
     }
     async fn prune_claims(&self, now: Time, limit: usize) -> Result<usize, StoreError> {
-        self.inner.prune_claims(now, limit).await
+        // As a store that keeps nobody waiting for long.
+        self.inner.prune_claims(now, limit.min(128)).await
     }
     async fn put_api_key(&self, key: ApiKey) -> Result<(), StoreError> {
         self.inner.put_api_key(key).await

@@ -295,7 +295,9 @@ async fn an_answer_for_which_the_key_did_not_count_is_one_without_a_key() {
     }
     assert_eq!(api.fake.effects(), 3);
     // So a key goes out only where the operator says that it counts.
-    for (preset, path) in [("solidgate", "/refund"), ("wise_uuid", "/v1/quotes"), ("google_cloud", "/instances")] {
+    for (preset, path) in
+        [("solidgate", "/refund"), ("wise_uuid", "/v1/quotes"), ("google_cloud", "/instances")]
+    {
         let text = |more: &str| {
             format!(
                 "name = \"p\"\nbase_url = \"http://127.0.0.1:1\"\npreset = \"{preset}\"\n[methods.m]\nhttp = \"POST {path}\"\n{more}"
