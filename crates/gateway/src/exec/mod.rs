@@ -127,9 +127,9 @@ fn stopping() -> CallError {
     CallError {
         retry_after: Some(Millis::secs(1)),
         ..CallError::plain(
-            Kind::Unavailable,
-            "The gateway is stopping.",
-            "Call again with the same key; nothing is done twice.",
+            Kind::AdmissionUnknown,
+            "The gateway stops before this is answered, so it is not known how it ends.",
+            "Send the very same again: with its key, or the same operation and step, nothing is done twice.",
         )
     }
 }

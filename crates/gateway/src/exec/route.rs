@@ -17,7 +17,7 @@ use axum::response::Response;
 use axum::routing::{any, get};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, StatusCode};
-use ledger::{CallError, CallerKey, Carrier, DeliveryState, Key, Kind, Millis, Operation};
+use ledger::{CallError, CallerKey, Carrier, DeliveryState, Key, Operation};
 use mcp::json::{RawObject, quote};
 use mcp::server::{Admitted, Delivering, Delivery, Door, HttpConfig, HttpRefusal};
 use prometheus_client::metrics::gauge::Gauge;
@@ -180,14 +180,7 @@ fn failed() -> Response {
 }
 
 fn stopping() -> Response {
-    let e = CallError {
-        retry_after: Some(Millis::secs(1)),
-        ..CallError::plain(
-            Kind::AdmissionUnknown,
-            "The gateway stops before this is answered, so it is not known how it ends.",
-            "Send the very same again: with its key, or the same operation and step, nothing is done twice.",
-        )
-    };
+    let e = super::stopping();
     alone(outcome::status(e.kind), pause(&e), &error(&e))
 }
 
