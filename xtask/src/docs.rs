@@ -171,11 +171,8 @@ impl Helps<'_> {
     fn knows(&mut self, line: &str) -> Result<bool, String> {
         if let Some(rest) = line.strip_prefix("cargo xtask ") {
             let task = rest.split_whitespace().next().unwrap_or_default();
-            return if ["test", "torture", "conformance", "bench", "install"].contains(&task) {
-                Ok(true)
-            } else {
-                Err(format!("there is no task {task:?}"))
-            };
+            let tasks = ["test", "torture", "simulate", "conformance", "fuzz", "bench", "import", "install"];
+            return if tasks.contains(&task) { Ok(true) } else { Err(format!("there is no task {task:?}")) };
         }
         let rest = match line.strip_prefix("counterfoil ") {
             Some(rest) => rest,
