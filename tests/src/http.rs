@@ -222,3 +222,38 @@ pub fn json(
     };
     once(addr, Duration::from_secs(10), &request(method, path, headers, text.as_bytes()))
 }
+
+/// A request, as a server in front of another one reads it.
+pub struct Asked {
+    /// Its lines, with the empty one.
+    pub head: String,
+    /// Its body, by its length.
+    pub body: Vec<u8>,
+}
+
+impl Asked {
+    /// The next one of a connection; nothing at its end.
+    pub fn read(from: &mut impl BufRead) -> Option<Asked> {
+        let mut asked = Asked { head: String::new(), body: Vec::new() };
+        while !asked.head.ends_with("\r\n\r\n") {
+            if from.read_line(&mut asked.head).ok()? == 0 {
+                return None;
+            }
+        }
+        let length = asked.header("content-length").and_then(|n| n.parse().ok()).unwrap_or(0);
+        asked.body = vec![0; length];
+        from.read_exact(&mut asked.body).ok()?;
+        Some(asked)
+    }
+
+    /// A header, by its name in small letters.
+    pub fn header(&self, name: &str) -> Option<String> {
+        let line = self.head.lines().find(|l| l.to_ascii_lowercase().starts_with(&format!("{name}:")))?;
+        Some(line.split_once(':')?.1.trim().to_owned())
+    }
+
+    /// As it came.
+    pub fn bytes(&self) -> Vec<u8> {
+        [self.head.as_bytes(), &self.body].concat()
+    }
+}

@@ -87,7 +87,10 @@ fn a_rate_is_one_for_all_replicas() -> Result<()> {
                             let (e, text) = error(said, "limited")?;
                             let wait = e["retryAfterMs"].as_i64().unwrap_or_default();
                             ensure!((1..=3_600_000).contains(&wait), "{e}");
-                            ensure!(text.contains("calls of key: at most 20 in 1 hour; as many began"), "{text}");
+                            ensure!(
+                                text.contains("calls of key: at most 20 in 1 hour; as many began"),
+                                "{text}"
+                            );
                         }
                     }
                 }

@@ -8,6 +8,7 @@ use crate::catalog::Entry;
 use crate::connect;
 use crate::ledgered::ledgered;
 use crate::limits::{self, Unfit, Whose};
+use crate::metrics::Counted;
 use crate::preview;
 use crate::principal::principal_of;
 use crate::service::Shared;
@@ -29,9 +30,9 @@ pub use calls::answer::META_OPERATION;
 /// Answers a `tools/call`.
 pub(crate) async fn tools_call(shared: &Arc<Shared>, exchange: &Exchange, responder: Responder) {
     let started = Instant::now();
-    shared.metrics.in_flight.inc();
+    let in_flight = Counted::new(&shared.metrics.in_flight);
     let (label, outcome) = answer_call(shared, exchange, responder).await;
-    shared.metrics.in_flight.dec();
+    drop(in_flight);
     let took = started.elapsed();
     match label {
         Label::Served(e) => shared.metrics.call(&e.spec.canonical, Some(&e.usual), outcome, took),

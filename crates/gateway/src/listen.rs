@@ -11,6 +11,7 @@ use crate::changes::Change;
 use crate::feeds::Feed;
 use crate::followed::{self, Tasks};
 use crate::methods;
+use crate::metrics::Counted;
 use crate::principal::{Principal, Proof, principal_of};
 use crate::service::Shared;
 use ledger::StoreError;
@@ -18,7 +19,6 @@ use mcp::constants::meta;
 use mcp::error::RpcError;
 use mcp::json::{Raw, RawObject};
 use mcp::server::{AtPath, Caller, Exchange, Responder, SessionRefusal, Subscription};
-use prometheus_client::metrics::gauge::Gauge;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 use std::pin::Pin;
@@ -48,22 +48,6 @@ const STALE: Duration = Duration::from_secs(30);
 const PROVE_EVERY: Duration = Duration::from_secs(30);
 /// Changed resources that may wait for the next look.
 const MAX_PENDING: usize = 1024;
-
-/// A stream counts while it is open, however it ends.
-struct Counted(Gauge);
-
-impl Counted {
-    fn new(gauge: &Gauge) -> Counted {
-        gauge.inc();
-        Counted(gauge.clone())
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.0.dec();
-    }
-}
 
 /// A stream that is not flooded: a burst of changes goes out in pieces that its queue has room for, so that only a reader
 /// that is really too slow loses it.

@@ -329,3 +329,36 @@ impl Observer for Metrics {
         }
     }
 }
+
+/// Something counts in a gauge while it lasts, however it ends.
+pub(crate) struct Counted(Gauge);
+
+impl Counted {
+    pub fn new(gauge: &Gauge) -> Counted {
+        gauge.inc();
+        Counted(gauge.clone())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_leaves_nothing_in_flight() {
+        let gauge = Gauge::default();
+        let panics = std::panic::AssertUnwindSafe(|| {
+            let _in_flight = Counted::new(&gauge);
+            assert_eq!(gauge.get(), 1);
+            std::panic::resume_unwind(Box::new("a panic"));
+        });
+        assert!(std::panic::catch_unwind(panics).is_err());
+        assert_eq!(gauge.get(), 0);
+    }
+}

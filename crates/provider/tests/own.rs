@@ -10,26 +10,17 @@ use ledger::{Executor, Intent, Looked, Millis, Sent};
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpListener;
 
 /// A server that remembers the credential of each request.
 async fn server() -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let (at, seen) = (listener.local_addr().unwrap(), Arc::new(Mutex::new(Vec::new())));
+    let seen = Arc::new(Mutex::new(Vec::new()));
     let all = seen.clone();
-    tokio::spawn(async move {
-        while let Ok((mut stream, _)) = listener.accept().await {
-            let mut some = vec![0; 16 << 10];
-            let n = stream.read(&mut some).await.unwrap_or(0);
-            let head = String::from_utf8_lossy(&some[..n]).into_owned();
-            let auth = head.lines().find_map(|l| l.strip_prefix("authorization: ")).unwrap_or("none");
-            all.lock().unwrap().push(auth.to_owned());
-            let text = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: 11\r\n\r\n{\"data\":[]}";
-            let _ = stream.write_all(text.as_bytes()).await;
-        }
+    let at = common::server(move |head| {
+        let auth = head.lines().find_map(|l| l.strip_prefix("authorization: ")).unwrap_or("none");
+        all.lock().unwrap().push(auth.to_owned());
+        (200, r#"{"data":[]}"#.to_owned())
     });
-    (at, seen)
+    (at.await, seen)
 }
 
 /// What principals have given, by principal and origin.

@@ -7,31 +7,20 @@ use counterfoil_provider::{ConfigCredentials, HttpExecutor, Integration};
 use ledger::{Executor, Intent, Looked, Millis, Sent};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpListener;
 
 /// A server that answers each request by its first line, and remembers them.
 async fn server(
     answer: impl Fn(&str) -> String + Send + Sync + 'static,
 ) -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let (at, seen) = (listener.local_addr().unwrap(), Arc::new(Mutex::new(Vec::new())));
+    let seen = Arc::new(Mutex::new(Vec::new()));
     let all = seen.clone();
-    tokio::spawn(async move {
-        while let Ok((mut stream, _)) = listener.accept().await {
-            let mut some = vec![0; 16 << 10];
-            let n = stream.read(&mut some).await.unwrap_or(0);
-            let head = String::from_utf8_lossy(&some[..n]).lines().next().unwrap_or_default().to_owned();
-            let body = answer(&head);
-            all.lock().unwrap().push(head);
-            let text = format!(
-                "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
-                body.len()
-            );
-            let _ = stream.write_all(text.as_bytes()).await;
-        }
+    let at = common::server(move |head| {
+        let line = head.lines().next().unwrap_or_default().to_owned();
+        let body = answer(&line);
+        all.lock().unwrap().push(line);
+        (200, body)
     });
-    (at, seen)
+    (at.await, seen)
 }
 
 const CARRIERS: [&str; 3] = [

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 mod common;
-use common::{KEY, key, parse};
+use common::{KEY, key, parse, word};
 use counterfoil_provider::{ConfigCredentials, HttpExecutor, Integration, Overrides, Preset, Receipt};
 use ledger::{Executor, Intent, Millis, Sent};
 use sandbox::{Config, Running, Sandbox, Tuning};
@@ -98,18 +98,6 @@ fn json_of(sent: &Sent) -> Value {
     let Sent::Applied(r) = sent else { panic!("not applied: {sent:?}") };
     let receipt: Receipt = serde_json::from_slice(&r.0).unwrap();
     serde_json::from_str(receipt.json.unwrap().get()).unwrap()
-}
-
-fn word(sent: &Sent) -> &'static str {
-    match sent {
-        Sent::NotSent { .. } => "not sent",
-        Sent::Applied(_) => "applied",
-        Sent::Refused(_) => "refused",
-        Sent::NotApplied { .. } => "not applied",
-        Sent::Withheld { .. } => "withheld",
-        Sent::Unknown { stored: true, .. } => "unknown, stored",
-        Sent::Unknown { .. } => "unknown",
-    }
 }
 
 #[tokio::test]

@@ -10,8 +10,6 @@ use credentials::{About, KeyAt, Live, Secret, Store, unix_now};
 use ledger::{Executor, Intent, Millis, Sent};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, OnceLock};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpListener;
 use zeroize::Zeroizing;
 
 const SOON: Millis = Millis(5000);
@@ -26,34 +24,25 @@ async fn server_and(
     takes: &'static str,
     meanwhile: impl Fn(usize) + Send + 'static,
 ) -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let (at, seen) = (listener.local_addr().unwrap(), Arc::new(Mutex::new(Vec::new())));
+    let seen = Arc::new(Mutex::new(Vec::new()));
     let all = seen.clone();
-    tokio::spawn(async move {
-        while let Ok((mut stream, _)) = listener.accept().await {
-            let mut some = vec![0; 16 << 10];
-            let n = stream.read(&mut some).await.unwrap_or(0);
-            let head = String::from_utf8_lossy(&some[..n]).into_owned();
-            let (status, body) = if head.starts_with("POST /token") {
-                all.lock().unwrap().push("token".to_owned());
-                let next = r#"{"access_token":"second","refresh_token":"r2","token_type":"bearer","expires_in":900}"#;
-                (200, next)
-            } else {
-                let auth = head.lines().find_map(|l| l.strip_prefix("authorization: ")).unwrap_or("none");
-                all.lock().unwrap().push(auth.to_owned());
-                let good = takes.is_empty() || auth == format!("Bearer {takes}");
-                if good { (200, r#"{"data":[]}"#) } else { (401, r#"{"error":"who are you"}"#) }
-            };
-            let asked = all.lock().unwrap().len();
-            meanwhile(asked);
-            let text = format!(
-                "HTTP/1.1 {status} X\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
-                body.len()
-            );
-            let _ = stream.write_all(text.as_bytes()).await;
-        }
+    let at = common::server(move |head| {
+        let (status, body) = if head.starts_with("POST /token") {
+            all.lock().unwrap().push("token".to_owned());
+            let next =
+                r#"{"access_token":"second","refresh_token":"r2","token_type":"bearer","expires_in":900}"#;
+            (200, next)
+        } else {
+            let auth = head.lines().find_map(|l| l.strip_prefix("authorization: ")).unwrap_or("none");
+            all.lock().unwrap().push(auth.to_owned());
+            let good = takes.is_empty() || auth == format!("Bearer {takes}");
+            if good { (200, r#"{"data":[]}"#) } else { (401, r#"{"error":"who are you"}"#) }
+        };
+        let asked = all.lock().unwrap().len();
+        meanwhile(asked);
+        (status, body.to_owned())
     });
-    (at, seen)
+    (at.await, seen)
 }
 
 fn api(at: SocketAddr, auth: &str) -> Integration {

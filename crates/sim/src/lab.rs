@@ -9,7 +9,7 @@ use crate::rng::Rng;
 use crate::semantics::Semantics;
 use crate::world::{Home, World, lock};
 use ledger::canonical::{self, Fingerprint};
-use ledger::store::Tombstone;
+use ledger::store::{StoreError, Tombstone};
 use ledger::words::{Epoch, KeyHash, OperationId, SlotHash, Time};
 use ledger::{BlobKind, Execution, Operation};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -191,6 +191,13 @@ impl Lab {
     /// A fault of this rate happens now.
     pub fn hits(&self, rng: &mut Rng, rate: u32) -> bool {
         rate > 0 && rng.mille(rate) && !self.is_calm()
+    }
+
+    /// What a store answers when it did this: now and then the word of it is lost.
+    pub fn told<T>(&self, rng: &Mutex<Rng>, done: impl FnOnce(&Lab) -> T) -> Result<T, StoreError> {
+        let lost = self.hits(&mut lock(rng), self.plan.rates.store_uncertain);
+        let done = done(self);
+        if lost { Err(StoreError::Uncertain("simulated".into())) } else { Ok(done) }
     }
 
     pub fn say(&self, text: std::fmt::Arguments<'_>) {

@@ -325,12 +325,7 @@ impl Store for SimStore {
         until: Option<Time>,
     ) -> Result<bool, StoreError> {
         self.reading().await?;
-        let lost = self.lab.hits(&mut lock(&self.rng), self.lab.plan.rates.store_uncertain);
-        let done = self.lab.state().shelve(name, expected, data, until, self.lab.time());
-        if lost {
-            return Err(StoreError::Uncertain("simulated".into()));
-        }
-        Ok(done)
+        self.lab.told(&self.rng, |lab| lab.state().shelve(name, expected, data, until, lab.time()))
     }
     async fn prune_shelf(&self, now: Time, limit: usize) -> Result<usize, StoreError> {
         self.aside.prune_shelf(now, limit).await
@@ -338,12 +333,7 @@ impl Store for SimStore {
     async fn claim(&self, holder: OperationId, turn: u64, claims: &[Claim]) -> Result<Claimed, StoreError> {
         claims::bounded(claims)?;
         self.reading().await?;
-        let lost = self.lab.hits(&mut lock(&self.rng), self.lab.plan.rates.store_uncertain);
-        let claimed = self.lab.state().books.claims.claim(self.lab.time(), holder, turn, claims);
-        if lost {
-            return Err(StoreError::Uncertain("simulated".into()));
-        }
-        Ok(claimed)
+        self.lab.told(&self.rng, |lab| lab.state().books.claims.claim(lab.time(), holder, turn, claims))
     }
     async fn release_claims(
         &self,

@@ -1,8 +1,8 @@
 //! Before the provider: passes requests on, and remembers as whom each was sent.
 
 use anyhow::Result;
-use counterfoil_tests::http;
-use std::io::{BufRead, BufReader, Read, Write};
+use counterfoil_tests::http::{self, Asked};
+use std::io::{BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -44,23 +44,10 @@ fn serve(stream: TcpStream, to: SocketAddr, heard: &Heard) -> Option<()> {
     let mut writer = stream.try_clone().ok()?;
     let mut reader = BufReader::new(stream);
     loop {
-        let mut head = String::new();
-        while !head.ends_with("\r\n\r\n") {
-            if reader.read_line(&mut head).ok()? == 0 {
-                return None;
-            }
-        }
-        let header = |name: &str| {
-            let line = head.lines().find(|l| l.to_ascii_lowercase().starts_with(&format!("{name}:")))?;
-            Some(line.split_once(':')?.1.trim().to_owned())
-        };
-        let length = header("content-length").and_then(|n| n.parse().ok()).unwrap_or(0);
-        let mut body = vec![0; length];
-        reader.read_exact(&mut body).ok()?;
-        let auth = header("authorization").unwrap_or_default();
-        heard.lock().unwrap().push((auth, String::from_utf8_lossy(&body).into_owned()));
-        let bytes = [head.as_bytes(), &body].concat();
-        let reply = http::once(to, Duration::from_secs(10), &bytes).ok()?;
+        let asked = Asked::read(&mut reader)?;
+        let auth = asked.header("authorization").unwrap_or_default();
+        heard.lock().unwrap().push((auth, String::from_utf8_lossy(&asked.body).into_owned()));
+        let reply = http::once(to, Duration::from_secs(10), &asked.bytes()).ok()?;
         let mut text = format!("HTTP/1.1 {} -\r\n", reply.status);
         let skipped = ["content-length", "transfer-encoding", "connection"];
         for (name, value) in reply.headers.iter().filter(|(name, _)| !skipped.contains(&name.as_str())) {

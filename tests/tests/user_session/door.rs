@@ -1,8 +1,8 @@
 //! The provider's front door: who has no credential is sent away, and what came in is remembered.
 
 use anyhow::Result;
-use counterfoil_tests::http::{self, Reply};
-use std::io::{BufRead, BufReader, Read, Write};
+use counterfoil_tests::http::{self, Asked, Reply};
+use std::io::{BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -54,28 +54,16 @@ impl Door {
 fn serve(stream: TcpStream, to: SocketAddr, secret: &str, visits: &Mutex<Vec<Visit>>) -> Option<()> {
     let mut writer = stream.try_clone().ok()?;
     let mut reader = BufReader::new(stream);
-    let mut head = String::new();
-    while !head.ends_with("\r\n\r\n") {
-        if reader.read_line(&mut head).ok()? == 0 {
-            return None;
-        }
-    }
-    let header = |name: &str| {
-        let line = head.lines().find(|l| l.to_ascii_lowercase().starts_with(&format!("{name}:")))?;
-        Some(line.split_once(':')?.1.trim().to_owned())
-    };
-    let length = header("content-length").and_then(|n| n.parse().ok()).unwrap_or(0);
-    let mut body = vec![0; length];
-    reader.read_exact(&mut body).ok()?;
-    let admitted = header("authorization").as_deref() == Some(secret);
+    let asked = Asked::read(&mut reader)?;
+    let admitted = asked.header("authorization").as_deref() == Some(secret);
     visits.lock().unwrap().push(Visit {
-        line: head.lines().next()?.trim_end_matches(" HTTP/1.1").to_owned(),
-        key: header("idempotency-key"),
-        body: String::from_utf8_lossy(&body).into_owned(),
+        line: asked.head.lines().next()?.trim_end_matches(" HTTP/1.1").to_owned(),
+        key: asked.header("idempotency-key"),
+        body: String::from_utf8_lossy(&asked.body).into_owned(),
         admitted,
     });
     let reply = if admitted {
-        http::once(to, Duration::from_secs(10), &[head.as_bytes(), &body].concat()).ok()?
+        http::once(to, Duration::from_secs(10), &asked.bytes()).ok()?
     } else {
         Reply { status: 401, body: br#"{"error":{"code":"unauthorized"}}"#.to_vec(), ..Reply::default() }
     };

@@ -117,9 +117,13 @@ fn document(is_error: bool, result: &[u8], operation: Option<&Value>) -> String 
 
 /// The document of an error of the ledger.
 pub(crate) fn error(e: &CallError) -> Value {
+    json!({ "outcome": "error", "error": told(e) })
+}
+
+fn told(e: &CallError) -> Value {
     let mut object = answer::error_object(e);
     object["message"] = json!(e.sentence);
-    json!({ "outcome": "error", "error": object })
+    object
 }
 
 /// What is said where there is nobody to wait for the answer any more.
@@ -197,9 +201,7 @@ pub(crate) fn plan(entry: &Entry, given: Option<&RawObject>) -> Result<Value, Un
 
 /// The same for a call that a rule would not let through.
 fn refused_plan(entry: &Entry, e: &CallError) -> Value {
-    let mut object = answer::error_object(e);
-    object["message"] = json!(e.sentence);
-    json!({ "outcome": "dry_run", "wouldSend": null, "refused": object, "safety": entry.body.safety() })
+    json!({ "outcome": "dry_run", "wouldSend": null, "refused": told(e), "safety": entry.body.safety() })
 }
 
 /// Executes it. `gone` resolves when whoever asked has left; drive the future to its end all the same, and say what became

@@ -8,6 +8,7 @@ use crate::answer;
 use crate::call::{self, shorten};
 use crate::catalog::Entry;
 use crate::keys::{self, KeyTrouble};
+use crate::metrics::Counted;
 use crate::principal::principal_of;
 use crate::service::Shared;
 use crate::tool::Body::Mutating as Changing;
@@ -20,7 +21,6 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use ledger::{CallError, CallerKey, Carrier, DeliveryState, Key, Operation};
 use mcp::json::{RawObject, quote};
 use mcp::server::{Admitted, Delivering, Delivery, Door, HttpConfig, HttpRefusal};
-use prometheus_client::metrics::gauge::Gauge;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Instant;
@@ -184,27 +184,11 @@ fn stopping() -> Response {
     alone(outcome::status(e.kind), pause(&e), &error(&e))
 }
 
-/// One more in flight, until it ends in whatever way.
-struct InFlight<'a>(&'a Gauge);
-
-impl<'a> InFlight<'a> {
-    fn on(gauge: &'a Gauge) -> InFlight<'a> {
-        gauge.inc();
-        InFlight(gauge)
-    }
-}
-
-impl Drop for InFlight<'_> {
-    fn drop(&mut self) {
-        self.0.dec();
-    }
-}
-
 impl Route {
     async fn work(&self, admitted: Admitted, gone: CancellationToken, to: oneshot::Sender<Response>) {
         let shared = &self.shared;
         let (started, metrics) = (Instant::now(), &shared.metrics);
-        let in_flight = InFlight::on(&metrics.in_flight);
+        let in_flight = Counted::new(&metrics.in_flight);
         let asked = self.read(&admitted).await;
         let (word, reply, stored) = match &asked {
             Err(_) => ("refused", None, None),
@@ -432,18 +416,6 @@ struct Asked {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_panic_leaves_nothing_in_flight() {
-        let gauge = Gauge::default();
-        let panics = std::panic::AssertUnwindSafe(|| {
-            let _in_flight = InFlight::on(&gauge);
-            assert_eq!(gauge.get(), 1);
-            std::panic::resume_unwind(Box::new("a panic"));
-        });
-        assert!(std::panic::catch_unwind(panics).is_err());
-        assert_eq!(gauge.get(), 0);
-    }
 
     #[test]
     fn callers_are_shown_the_request_alone() {

@@ -35,3 +35,37 @@ pub fn request(i: &Integration, method: &str, args: &str) -> Result<http::Reques
 pub fn body(r: &http::Request<bytes::Bytes>) -> String {
     String::from_utf8(r.body().to_vec()).unwrap()
 }
+
+/// A server on loopback that answers each request, by what of it is read at once, with a status and JSON.
+pub async fn server(mut answer: impl FnMut(&str) -> (u16, String) + Send + 'static) -> std::net::SocketAddr {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let at = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut some = vec![0; 16 << 10];
+            let n = stream.read(&mut some).await.unwrap_or(0);
+            let (status, body) = answer(&String::from_utf8_lossy(&some[..n]));
+            let text = format!(
+                "HTTP/1.1 {status} X\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
+                body.len()
+            );
+            let _ = stream.write_all(text.as_bytes()).await;
+        }
+    });
+    at
+}
+
+/// What became of a send, in a word.
+pub fn word(sent: &ledger::Sent) -> &'static str {
+    use ledger::Sent;
+    match sent {
+        Sent::NotSent { .. } => "not sent",
+        Sent::Applied(_) => "applied",
+        Sent::Refused(_) => "refused",
+        Sent::NotApplied { .. } => "not applied",
+        Sent::Withheld { .. } => "withheld",
+        Sent::Unknown { stored: true, .. } => "unknown, stored",
+        Sent::Unknown { .. } => "unknown",
+    }
+}

@@ -10,7 +10,7 @@ mod fake;
 mod table;
 mod windows;
 
-use common::{KEY, key, parse};
+use common::{KEY, key, parse, word};
 use counterfoil_provider::{ConfigCredentials, HttpExecutor, Integration, Overrides, Preset, Receipt};
 use fake::{Compares, Fake, Fault, Repeat};
 use ledger::{Executor, Intent, Looked, Millis, Sent};
@@ -57,18 +57,6 @@ fn arguments(p: &Provider, amount: u32) -> String {
         }
     }
     args.to_string()
-}
-
-fn word(sent: &Sent) -> &'static str {
-    match sent {
-        Sent::NotSent { .. } => "not sent",
-        Sent::Applied(_) => "applied",
-        Sent::Refused(_) => "refused",
-        Sent::NotApplied { .. } => "not applied",
-        Sent::Withheld { .. } => "withheld",
-        Sent::Unknown { stored: true, .. } => "unknown, stored",
-        Sent::Unknown { .. } => "unknown",
-    }
 }
 
 fn json_of(receipt: &ledger::Receipt) -> Value {
