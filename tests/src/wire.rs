@@ -288,6 +288,15 @@ impl Said {
         Said::Result { stored, value: without_envelope(value), operation, is_error }
     }
 
+    /// With all that an error says.
+    #[must_use]
+    pub fn at_length(&self) -> String {
+        match self {
+            Said::Error { text, .. } => format!("{}: {text}", self.brief()),
+            other => other.brief(),
+        }
+    }
+
     /// In a few words.
     #[must_use]
     pub fn brief(&self) -> String {

@@ -6,7 +6,7 @@ use crate::stand::Class;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How many broken rounds are told at full length.
+/// How many broken rounds are told, and how many things of each.
 const TOLD: usize = 4;
 
 /// Figures of a part of the run.
@@ -185,26 +185,33 @@ impl Report {
         self.failed == 0 && self.not_reached.is_empty() && self.all.rounds > 0
     }
 
+    /// What was broken: the first few rounds, and of each the first few things.
+    fn told(&self) -> String {
+        let mut out = String::new();
+        for number in self.broken.iter().take(TOLD) {
+            let of = || self.violations.iter().filter(|(round, _)| round.number == *number);
+            for (round, v) in of().take(TOLD) {
+                let (broken, words) = (v.broken, round.words().join(", "));
+                out.push_str(&format!("\n{broken:?} in round {number} ({words}): {}\n", v.what));
+            }
+            match of().count() {
+                all if all > TOLD => out.push_str(&format!("and {} more of this round\n", all - TOLD)),
+                _ => {}
+            }
+            // All of one round have one reproduction.
+            out.extend(of().next().map(|(_, v)| format!("{}\n", v.reproduction)));
+        }
+        match self.broken.len() {
+            all if all > TOLD => out.push_str(&format!("\nand {} more rounds\n", all - TOLD)),
+            _ => {}
+        }
+        out
+    }
+
     /// For people.
     #[must_use]
     pub fn text(&self) -> String {
         let mut out = String::new();
-        let mut told = 0;
-        let mut last = None;
-        for (round, v) in &self.violations {
-            out.push_str(&format!(
-                "\n{:?} in round {} ({}): {}\n",
-                v.broken,
-                round.number,
-                round.words().join(", "),
-                v.what
-            ));
-            // One round's violations have one reproduction, and the first few rounds are enough to read.
-            if last.replace(round.number) != Some(round.number) && told < TOLD {
-                told += 1;
-                out.push_str(&format!("{}\n", v.reproduction));
-            }
-        }
         let head = format!(
             "{:26}{:>7}{:>7}{:>6}{:>6}{:>8}{:>8}{:>8}{:>7}\n",
             "", "rounds", "fired", "dupl", "lost", "doubt", "differ", "running", "wrong"
@@ -220,6 +227,8 @@ impl Report {
                 out.push_str(&line(name, f));
             }
         }
+        // What broke stands at the end, where whoever reads only the end of a log finds it.
+        out.push_str(&self.told());
         out.push_str(&format!("\n{head}{}", line("all", &self.all)));
         if !self.not_reached.is_empty() {
             out.push_str(&format!(
