@@ -2,6 +2,7 @@
 //! after it.
 
 use anyhow::{Context, Result, bail};
+use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -24,10 +25,42 @@ fn shown(c: &Command) -> String {
     format!("{name} {}", args.join(" "))
 }
 
+/// How many lines of a step that failed are told again at the end.
+const TOLD_AGAIN: usize = 60;
+
 /// One step at work.
+#[derive(Default)]
 pub struct Step {
     passed: u64,
     failed: u64,
+    told: Told,
+}
+
+/// What is told again if the step fails: what cargo's tests say of those that failed, or else the last lines.
+#[derive(Default)]
+struct Told {
+    failures: Vec<String>,
+    of_failures: bool,
+    last: VecDeque<String>,
+}
+
+impl Told {
+    fn line(&mut self, line: &str) {
+        self.of_failures = (self.of_failures || line == "failures:") && !line.starts_with("test result");
+        if self.of_failures {
+            self.failures.push(line.to_owned());
+        }
+        self.last.push_back(line.to_owned());
+        if self.last.len() > TOLD_AGAIN {
+            self.last.pop_front();
+        }
+    }
+
+    fn again(self) -> Vec<String> {
+        let mut again = if self.failures.is_empty() { self.last.into() } else { self.failures };
+        again.truncate(TOLD_AGAIN);
+        again
+    }
 }
 
 impl Step {
@@ -44,6 +77,7 @@ impl Step {
     /// Counts a check that failed, and says so.
     pub fn fail(&mut self, text: &str) {
         println!("FAILED: {text}");
+        self.told.line(text);
         self.failed += 1;
     }
 
@@ -70,6 +104,7 @@ impl Step {
         let (mut passed, mut failed) = (0, 0);
         for line in BufReader::new(out).lines() {
             let line = line?;
+            self.told.line(&line);
             let counts = counts(&line);
             if let Some((p, f)) = counts {
                 passed += p;
@@ -109,7 +144,16 @@ fn counts(line: &str) -> Option<(u64, u64)> {
 pub struct Steps {
     only: Option<String>,
     started: Instant,
-    done: Vec<(String, Duration, u64, u64)>,
+    done: Vec<Done>,
+}
+
+/// A step that is over.
+struct Done {
+    name: String,
+    took: Duration,
+    passed: u64,
+    failed: u64,
+    again: Vec<String>,
 }
 
 impl Steps {
@@ -125,24 +169,31 @@ impl Steps {
         }
         println!("\n== {name}");
         let started = Instant::now();
-        let mut step = Step { passed: 0, failed: 0 };
+        let mut step = Step::default();
         if let Err(e) = work(&mut step) {
             println!("FAILED: {e:#}");
+            step.told.last.push_back(format!("{e:#}"));
             // The command's own count may have it already.
             step.failed = step.failed.max(1);
         }
-        self.done.push((name.to_owned(), started.elapsed(), step.passed, step.failed));
+        let Step { passed, failed, told } = step;
+        let again = if failed > 0 { told.again() } else { Vec::new() };
+        self.done.push(Done { name: name.to_owned(), took: started.elapsed(), passed, failed, again });
     }
 
     /// Says what came of all steps, at last in the form that other programs read. Whether all is well.
     pub fn close(&self) -> bool {
+        for step in self.done.iter().filter(|d| !d.again.is_empty()) {
+            println!("\n== failed: {}", step.name);
+            step.again.iter().for_each(|line| println!("{line}"));
+        }
         println!("\n== in {} s", self.started.elapsed().as_secs());
-        for (name, took, passed, failed) in &self.done {
+        for Done { name, took, passed, failed, .. } in &self.done {
             let word = if *failed == 0 { "ok" } else { "FAILED" };
             println!("{word:7}{:6} s  {passed:5} passed {failed:4} failed  {name}", took.as_secs());
         }
-        let passed: u64 = self.done.iter().map(|d| d.2).sum();
-        let failed: u64 = self.done.iter().map(|d| d.3).sum();
+        let passed: u64 = self.done.iter().map(|d| d.passed).sum();
+        let failed: u64 = self.done.iter().map(|d| d.failed).sum();
         println!("{passed} passed, {failed} failed");
         failed == 0 && passed > 0
     }
@@ -164,5 +215,19 @@ mod tests {
         assert_eq!(counts("300 passed, 0 failed"), Some((300, 0)));
         assert_eq!(counts("it passed, nothing failed"), None);
         assert_eq!(counts("ok"), None);
+    }
+
+    #[test]
+    fn what_failed_is_told_again() {
+        let again = |lines: &[&str]| {
+            let mut told = Told::default();
+            lines.iter().for_each(|line| told.line(line));
+            told.again()
+        };
+        let cargo = ["test a ... ok", "failures:", "---- b ----", "panicked", "test result: FAILED. 1", "c"];
+        assert_eq!(again(&cargo), ["failures:", "---- b ----", "panicked"]);
+        let lines: Vec<String> = (0..TOLD_AGAIN + 9).map(|n| n.to_string()).collect();
+        let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+        assert_eq!(again(&lines), lines[9..], "the last ones, where nothing says which are the failures");
     }
 }

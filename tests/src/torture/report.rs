@@ -198,8 +198,6 @@ impl Report {
                 all if all > TOLD => out.push_str(&format!("and {} more of this round\n", all - TOLD)),
                 _ => {}
             }
-            // All of one round have one reproduction.
-            out.extend(of().next().map(|(_, v)| format!("{}\n", v.reproduction)));
         }
         match self.broken.len() {
             all if all > TOLD => out.push_str(&format!("\nand {} more rounds\n", all - TOLD)),
@@ -212,6 +210,11 @@ impl Report {
     #[must_use]
     pub fn text(&self) -> String {
         let mut out = String::new();
+        for number in self.broken.iter().take(TOLD) {
+            // All of one round have one reproduction.
+            let first = self.violations.iter().find(|(round, _)| round.number == *number);
+            out.extend(first.map(|(_, v)| format!("\n{}\n", v.reproduction)));
+        }
         let head = format!(
             "{:26}{:>7}{:>7}{:>6}{:>6}{:>8}{:>8}{:>8}{:>7}\n",
             "", "rounds", "fired", "dupl", "lost", "doubt", "differ", "running", "wrong"
