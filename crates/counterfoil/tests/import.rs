@@ -141,3 +141,75 @@ fn a_choice_at_the_terminal_is_remembered_like_flags() {
     let more = ["import", "openapi", "shop.yaml", "--operation", "POST /batch", "--json"];
     assert_eq!(d.run(&more).expect(0).json()["imported"][0]["report"]["methods"], 3);
 }
+
+#[test]
+fn it_is_named_in_the_configuration_once() {
+    let d = shop();
+    let config = d.path().join("counterfoil.toml");
+    let import = ["import", "openapi", "shop.yaml", "--add", "--json"];
+    let refused = d.run(&import).expect(2).stderr;
+    assert!(refused.contains("counterfoil.toml can't be found"), "{refused}");
+    d.write("counterfoil.toml", "# ours\n[server]\nname = \"x\" # no end of line");
+    #[cfg(unix)]
+    std::fs::set_permissions(&config, std::os::unix::fs::PermissionsExt::from_mode(0o640)).unwrap();
+    assert_eq!(d.run(&import).expect(0).json()["imported"][0]["configuration"], "added");
+    let first = std::fs::read_to_string(&config).unwrap();
+    assert_eq!(first, format!("# ours\n[server]\nname = \"x\" # no end of line\n\n{CONFIG}"));
+    #[cfg(unix)]
+    assert_eq!(
+        std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&config).unwrap().permissions()) & 0o777,
+        0o640
+    );
+    assert_eq!(d.run(&import).expect(0).json()["imported"][0]["configuration"], "there");
+    assert_eq!(std::fs::read_to_string(&config).unwrap(), first);
+    let methods = d.run(&["methods", "--json"]).expect(0).json();
+    assert!(methods["methods"].as_array().unwrap().iter().any(|m| m["id"] == "shop.orders.create"));
+    let told = d.run(&["import", "openapi", "shop.yaml"]).expect(0).stdout;
+    assert!(
+        told.contains("--add does it") && told.contains("SHOP_TOKEN") && told.contains("auth connect shop"),
+        "{told}"
+    );
+    // From elsewhere, its path is as the configuration sees it.
+    d.write("elsewhere/shop.yaml", SHOP);
+    let elsewhere = [
+        "import",
+        "openapi",
+        "elsewhere/shop.yaml",
+        "--add",
+        "--name",
+        "other",
+        "--out",
+        "elsewhere",
+        "--json",
+    ];
+    assert_eq!(d.run(&elsewhere).expect(0).json()["imported"][0]["configuration"], "added");
+    assert!(std::fs::read_to_string(&config).unwrap().ends_with("manifest = \"elsewhere/other.toml\"\n"));
+}
+
+#[test]
+fn a_configuration_that_it_would_spoil_stays_as_it_was() {
+    let d = shop();
+    for (text, why) in [
+        ("[[integration]]\nname = \"shop\"\nmanifest = \"mine.toml\"\n", "has another manifest there"),
+        ("integration = []\n", "can't be named at its end"),
+        ("integration = 5\n", "can't be named at its end"),
+        ("[server\n", "can't be read"),
+    ] {
+        d.write("counterfoil.toml", text);
+        let refused = d.run(&["import", "openapi", "shop.yaml", "--add"]).expect(2).stderr;
+        assert!(refused.contains(why) && refused.contains("it is as it was"), "{text}: {refused}");
+        assert_eq!(std::fs::read_to_string(d.path().join("counterfoil.toml")).unwrap(), text);
+    }
+}
+
+#[test]
+fn a_manifest_as_large_as_import_writes_them_is_read() {
+    let d = shop();
+    d.write("counterfoil.toml", "");
+    d.run(&["import", "openapi", "shop.yaml", "--add"]).expect(0);
+    let manifest = std::fs::read_to_string(d.path().join("integrations/shop.toml")).unwrap();
+    let long = format!("# {}\n", "x".repeat(1 << 20)).repeat(6);
+    d.write("integrations/shop.toml", &format!("{manifest}{long}"));
+    let methods = d.run(&["methods", "--json"]).expect(0).json();
+    assert!(methods["methods"].as_array().unwrap().iter().any(|m| m["id"] == "shop.orders.create"));
+}

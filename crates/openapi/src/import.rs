@@ -7,7 +7,7 @@ use crate::report::{Note, Reason, Report, Skipped};
 use crate::schema::Schemas;
 use crate::service::{Auth, Base};
 use crate::{Error, Imported, Options, names, operation, prose, safety, service};
-use provider::{Format, Integration, Mode};
+use provider::{Format, Integration, MethodEffect, Mode, Preset};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -102,8 +102,6 @@ impl<'r, 'a: 'r> Run<'r, 'a> {
         let security = service::security(self.document, &only);
         self.notes.extend(security.notes.iter().map(|n| Note { method: None, note: n.clone() }));
         let mut entries = Vec::new();
-        let (mut reading, mut recovery) = (0, BTreeMap::new());
-        let mut counted: Vec<Counted> = Vec::new();
         for (described, name) in chosen {
             match operation::draft(self.document, &self.schemas, described, &security.secrets) {
                 Err((reason, detail)) => {
@@ -113,12 +111,12 @@ impl<'r, 'a: 'r> Run<'r, 'a> {
                     self.notes.extend(
                         draft.notes.iter().map(|n| Note { method: Some(name.clone()), note: n.clone() }),
                     );
-                    counted.push(Counted::of(&draft));
                     entries.push(entry(name, described, draft));
                 }
             }
         }
-        let top = self.top(&base, security.auth.as_ref());
+        let preset = self.options.preset.clone().or_else(|| self.known_preset(&base, &entries));
+        let top = self.top(&base, security.auth.as_ref(), preset.as_deref());
         let modes: Vec<Mode> = [(Mode::Production, &base.production), (Mode::Sandbox, &base.sandbox)]
             .into_iter()
             .filter_map(|(mode, url)| url.as_ref().map(|_| mode))
@@ -138,18 +136,19 @@ impl<'r, 'a: 'r> Run<'r, 'a> {
             // Before anything is checked: of so many methods each check by itself would take minutes.
             bounded(text.len(), all)?;
             let loaded = Integration::parse("the manifest", text, Format::Toml, mode);
-            loaded.map(drop).map_err(|e| Error::Manifest(e.to_string()))
+            loaded.map_err(|e| Error::Manifest(e.to_string()))
         };
         let write = |manifest: Manifest, entries: &[Entry]| {
             let renamed = renamed(&manifest, entries);
             manifest.write(&head, &top, entries, &ids, &renamed, &left_out)
         };
         let mut written = write(manifest.clone(), &entries);
-        if let Err(e) = loads(&written.0) {
+        let mut loaded = loads(&written.0);
+        if let Err(e) = loaded {
             if matches!(e, Error::TooLarge { .. }) {
                 return Err(e);
             }
-            self.weed(&top, &mut entries, &mut counted, mode)?;
+            self.weed(&top, &mut entries, mode)?;
             if entries.is_empty() && manifest.known.is_empty() {
                 return Err(Error::Nothing(match self.skipped.first() {
                     Some(first) => format!(
@@ -162,20 +161,22 @@ impl<'r, 'a: 'r> Run<'r, 'a> {
                 }));
             }
             written = write(manifest, &entries);
-            loads(&written.0)?;
+            loaded = loads(&written.0);
         }
+        let loaded = loaded?;
         let (text, changes) = written;
-        for c in &counted {
-            match c {
-                Counted::Read => reading += 1,
-                Counted::By(word) => *recovery.entry((*word).to_owned()).or_default() += 1,
-            }
+        let mut recovery = BTreeMap::new();
+        for method in loaded.methods().iter().filter(|m| m.effect() == MethodEffect::Mutating) {
+            let strategy = method.recovery(None).map_err(|e| Error::Manifest(e.to_string()))?.strategy;
+            *recovery.entry(strategy.word().to_owned()).or_default() += 1;
         }
+        let changing: usize = recovery.values().sum();
         let report = Report {
             integration: self.name.to_owned(),
-            methods: entries.len(),
-            reading,
+            methods: loaded.methods().len(),
+            reading: loaded.methods().len() - changing,
             recovery,
+            preset: (loaded.preset().name != "none").then(|| loaded.preset().name.clone()),
             not_chosen: self.not_chosen,
             skipped: std::mem::take(&mut self.skipped),
             notes: std::mem::take(&mut self.notes),
@@ -264,8 +265,33 @@ impl<'r, 'a: 'r> Run<'r, 'a> {
         })
     }
 
+    /// The preset of the provider that all methods which change something are sent to. Where it isn't one and all, who
+    /// imports is told what there is.
+    fn known_preset(&mut self, base: &Base, entries: &[Entry]) -> Option<String> {
+        let base = base.production.as_ref().or(base.sandbox.as_ref())?;
+        let changing =
+            entries.iter().filter(|e| !e.derived.contains(&("effect", safety::Effect::Read.word())));
+        let mut presets: BTreeMap<Option<&str>, usize> = BTreeMap::new();
+        for entry in changing {
+            let path = entry.http.split_once(' ').map_or("", |(_, path)| path);
+            *presets.entry(Preset::at(&format!("{base}{path}"))).or_default() += 1;
+        }
+        if let (1, Some((Some(preset), _))) = (presets.len(), presets.first_key_value()) {
+            return Some((*preset).to_owned());
+        }
+        for (preset, served) in presets {
+            let Some(preset) = preset else { continue };
+            let note = format!(
+                "the preset {preset} fits {served} of the methods that change something, by their address, but not all; \
+                 import those by themselves (--path, --name), or name the preset for all with --preset"
+            );
+            self.notes.push(Note { method: None, note });
+        }
+        None
+    }
+
     /// The manifest's top level.
-    fn top(&self, base: &Base, auth: Option<&Auth>) -> Fields {
+    fn top(&self, base: &Base, auth: Option<&Auth>, preset: Option<&str>) -> Fields {
         let info = |field: &str, most: usize| {
             let value = self.document.root.pointer("/info").and_then(|i| text(i, field));
             value.map(|t| prose::short(t, most)).filter(|t| !t.is_empty())
@@ -280,9 +306,7 @@ impl<'r, 'a: 'r> Run<'r, 'a> {
             }
         }
         top.push(("base_url", urls));
-        if let Some(preset) = &self.options.preset {
-            top.push(("preset", json!(preset)));
-        }
+        top.extend(preset.map(|name| ("preset", json!(name))));
         if let Some(auth) = auth {
             let variable: String = self.name.to_ascii_uppercase().replace('-', "_");
             let mut table = json!({ "kind": auth.kind, "secret": format!("${{env:{variable}_TOKEN}}") });
@@ -298,13 +322,7 @@ impl<'r, 'a: 'r> Run<'r, 'a> {
     }
 
     /// Takes out what the manifest's own checks refuse.
-    fn weed(
-        &mut self,
-        top: &Fields,
-        entries: &mut Vec<Entry>,
-        counted: &mut Vec<Counted>,
-        mode: Mode,
-    ) -> Result<(), Error> {
+    fn weed(&mut self, top: &Fields, entries: &mut Vec<Entry>, mode: Mode) -> Result<(), Error> {
         let written = |entries: &[Entry]| {
             let blank = Manifest::read(None).map_err(Error::Existing)?;
             Ok::<String, Error>(blank.write("", top, entries, &BTreeSet::new(), &BTreeSet::new(), &[]).0)
@@ -320,15 +338,15 @@ impl<'r, 'a: 'r> Run<'r, 'a> {
             return Ok(());
         }
         let mut kept = Vec::new();
-        for (entry, count) in entries.drain(..).zip(counted.drain(..)) {
+        for entry in entries.drain(..) {
             match loads(&written(std::slice::from_ref(&entry))?) {
-                Ok(()) => kept.push((entry, count)),
+                Ok(()) => kept.push(entry),
                 Err(detail) => {
                     self.skipped.push(Skipped { operation: entry.http, reason: Reason::Refused, detail });
                 }
             }
         }
-        (*entries, *counted) = kept.into_iter().unzip();
+        *entries = kept;
         Ok(())
     }
 }
@@ -358,21 +376,6 @@ fn bounded(size: usize, all: &[Described<'_>]) -> Result<(), Error> {
         tags.iter().take(TAGS_SHOWN).map(|(tag, n)| format!("{:?} ({n})", prose::short(tag, 60))).collect();
     let such = if named.is_empty() { String::new() } else { format!("; tags are {}", named.join(", ")) };
     Err(Error::TooLarge { size: size >> 20, most: provider::MAX_MANIFEST >> 20, such })
-}
-
-/// What a report counts of a method.
-enum Counted {
-    Read,
-    By(&'static str),
-}
-
-impl Counted {
-    fn of(draft: &Draft) -> Counted {
-        match (draft.effect, strategy(draft)) {
-            (safety::Effect::Read, _) => Counted::Read,
-            (_, strategy) => Counted::By(strategy.unwrap_or("none")),
-        }
-    }
 }
 
 /// The recovery strategy that the description allows by itself.
@@ -412,6 +415,10 @@ fn entry(name: String, described: Described<'_>, draft: Draft) -> Entry {
         if !all.is_empty() {
             fields.push((field, texts(all)));
         }
+    }
+    if !draft.part_headers.is_empty() {
+        let all = draft.part_headers.into_iter().map(|(field, headers)| (field, texts(headers)));
+        fields.push(("part_headers", table(all.collect())));
     }
     if !draft.params.is_empty() {
         fields.push(("params", table(draft.params.into_iter().map(|(n, p)| (n, json!(p))).collect())));

@@ -100,8 +100,11 @@ pub struct Report {
     pub methods: usize,
     /// How many of them only read.
     pub reading: usize,
-    /// How many change something and have a recovery strategy by themselves, by its word.
+    /// How many change something, by the word of their recovery strategy.
     pub recovery: BTreeMap<String, usize>,
+    /// The preset that the manifest has: the one that was named, or the one of the provider's address.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub preset: Option<String>,
     /// Operations that were not chosen.
     pub not_chosen: usize,
     /// Operations that are not among the methods, and why.

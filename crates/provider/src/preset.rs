@@ -5,6 +5,7 @@ use crate::parse;
 use crate::policy::{RawIdempotency, split};
 use crate::text::nearest;
 use serde::Deserialize;
+use std::sync::LazyLock;
 
 /// The files, by name.
 const FILES: [(&str, &str); 35] = [
@@ -55,6 +56,10 @@ pub struct Preset {
     pub title: String,
     /// The provider's own pages that it rests on.
     pub source: Vec<String>,
+    /// Where the provider is, as `api.example.com` or `*.example.com/v2`: nobody else's methods are there, and all that
+    /// are there treat keys so, as far as `endpoints` and the like don't say otherwise. Empty: it has to be named.
+    #[serde(default)]
+    at: Vec<String>,
     pub(crate) idempotency: RawIdempotency,
 }
 
@@ -62,6 +67,15 @@ impl Preset {
     /// The names of all presets.
     pub fn names() -> impl Iterator<Item = &'static str> {
         FILES.iter().map(|(name, _)| *name)
+    }
+
+    /// The name of the preset whose provider serves this URL.
+    #[must_use]
+    pub fn at(url: &str) -> Option<&'static str> {
+        static PLACES: LazyLock<Vec<(&str, Vec<String>)>> = LazyLock::new(|| {
+            Preset::names().filter_map(|name| Some((name, Preset::named(name).ok()?.at))).collect()
+        });
+        PLACES.iter().find(|(_, places)| places.iter().any(|at| is_at(url, at))).map(|(name, _)| *name)
     }
 
     /// A preset by name.
@@ -83,6 +97,19 @@ impl Preset {
     }
 }
 
+/// Whether a URL is https and leads to a place of `at`'s form.
+fn is_at(url: &str, at: &str) -> bool {
+    let Some(url) = url.strip_prefix("https://") else { return false };
+    let (host, path) = url.split_once('/').unwrap_or((url, ""));
+    let (place, prefix) = at.split_once('/').unwrap_or((at, ""));
+    let is_host = match place.strip_prefix('*') {
+        Some(domain) => host.len() > domain.len() && host.ends_with(domain),
+        None => host == place,
+    };
+    let below = || path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    is_host && (prefix.is_empty() || below())
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -101,6 +128,44 @@ mod tests {
             let definite = i.definite.clone().unwrap();
             assert!([408, 409, 425, 429].iter().all(|s| !definite.contains(s)), "{name}");
             assert_eq!(i.mode == Some(KeyMode::None), name == "none");
+        }
+    }
+
+    #[test]
+    fn a_provider_is_known_by_its_address() {
+        for (url, preset) in [
+            ("https://api.stripe.com/v1/refunds", Some("stripe")),
+            ("https://api.stripe.com/v1", Some("stripe")),
+            ("https://api.stripe.com/v2/core/events", Some("stripe_v2")),
+            ("https://checkout-test.adyen.com/v71/payments", Some("adyen")),
+            ("https://api.stripe.com/v10/refunds", None),
+            ("http://api.stripe.com/v1/refunds", None),
+            ("https://api.stripe.com.example.com/v1/refunds", None),
+            ("https://api.stripe.com:8443/v1/refunds", None),
+            ("https://user@api.stripe.com/v1/refunds", None),
+            ("https://example.com/api.stripe.com/v1/refunds", None),
+            ("https://adyen.com/v71/payments", None),
+            ("https://adyen.com.example.com/v71/payments", None),
+        ] {
+            assert_eq!(Preset::at(url), preset, "{url}");
+        }
+    }
+
+    #[test]
+    fn no_address_is_that_of_two_presets() {
+        let all: Vec<(String, String)> = Preset::names()
+            .flat_map(|name| Preset::named(name).unwrap().at.into_iter().map(move |at| (name.to_owned(), at)))
+            .collect();
+        for (name, at) in &all {
+            let url = format!("https://{}", at.replacen('*', "x", 1));
+            let whose: Vec<&String> =
+                all.iter().filter(|(_, at)| is_at(&url, at)).map(|(name, _)| name).collect();
+            assert!(whose.iter().all(|n| *n == name), "{at}: {whose:?}");
+            let host = at.split('/').next().unwrap().trim_start_matches("*.");
+            assert!(
+                host.contains('.') && host.chars().all(|c| c.is_ascii_lowercase() || ".-".contains(c)),
+                "{at}"
+            );
         }
     }
 

@@ -1,15 +1,18 @@
 //! `import`: integration manifests from descriptions of APIs. What an operator has changed in a manifest stays.
 
+mod add;
 mod choose;
 
 use super::fail::{Done, Fail};
 use super::out::Out;
+use crate::config::{FILE, read_file};
+use add::{Added, add, block};
 use choose::{Chosen, choose};
 use openapi::read::MAX_BYTES;
 use openapi::{Description, Options, Selection};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::io::{IsTerminal as _, Read as _, Write as _};
+use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 
 #[derive(Debug, clap::Subcommand)]
@@ -50,12 +53,18 @@ pub(super) struct Args {
     /// The value of a variable in the server's address; may be repeated
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     server_variable: Vec<(String, String)>,
-    /// How the provider treats keys
+    /// How the provider treats keys; `none`: nothing is known [default: the one of the provider's address, if there is one]
     #[arg(long, value_name = "PRESET")]
     preset: Option<String>,
     /// The folder of manifests
     #[arg(long, value_name = "DIR", default_value = "integrations")]
     out: PathBuf,
+    /// Name it in the configuration too, if it isn't there
+    #[arg(long, conflicts_with = "dry_run")]
+    add: bool,
+    /// The configuration that --add writes to
+    #[arg(long, value_name = "FILE", env = "COUNTERFOIL_CONFIG", default_value = FILE)]
+    config: PathBuf,
     /// Show what would change, and write nothing
     #[arg(long)]
     dry_run: bool,
@@ -135,40 +144,39 @@ fn one(args: &Args, file: &Path, out: &Out) -> Result<Option<Value>, Fail> {
     if !args.dry_run && !same {
         write(&manifest, &imported.manifest)?;
     }
-    tell(out, &imported, &manifest, args.dry_run, same);
+    let added = args.add.then(|| add(&args.config, &name, &manifest)).transpose()?;
+    let written = Written { manifest: &manifest, same, dry_run: args.dry_run, added };
+    tell(out, &imported, &written);
     let modes: Vec<&str> = imported.modes.iter().map(|m| m.as_str()).collect();
     let report = serde_json::to_value(&imported.report).map_err(|e| Fail::usage(e.to_string()))?;
     Ok(Some(
-        json!({ "file": file.display().to_string(), "manifest": manifest.display().to_string(), "modes": modes, "report": report }),
+        json!({ "file": file.display().to_string(), "manifest": manifest.display().to_string(), "modes": modes,
+            "configuration": added.map(Added::word), "report": report }),
     ))
 }
 
 /// A file's text, if it isn't larger than it may be.
 fn read(file: &Path, most: usize) -> Result<String, Fail> {
-    let refuse = |why: String| Fail::usage(format!("{} can't be read: {why}", file.display()));
-    let open = std::fs::File::open(file).map_err(|e| refuse(e.to_string()))?;
-    let mut text = String::new();
-    open.take(most as u64 + 1).read_to_string(&mut text).map_err(|e| refuse(e.to_string()))?;
-    if text.len() > most {
-        return Err(refuse(format!("it has more than {} MiB", most >> 20)));
-    }
-    Ok(text)
+    read_file(file, most).map_err(|why| Fail::usage(format!("{}: {why}", file.display())))
 }
 
-/// Puts a manifest in its place at once: whoever reads it sees the old or the new one.
-fn write(manifest: &Path, text: &str) -> Result<(), Fail> {
+/// Puts a file in its place at once: whoever reads it sees the old or the new one. Who may read it stays so.
+fn write(path: &Path, text: &str) -> Result<(), Fail> {
     let failed = |e: std::io::Error| {
-        Fail::usage(format!("{} can't be written, and is as it was: {e}", manifest.display()))
+        Fail::usage(format!("{} can't be written, and is as it was: {e}", path.display()))
     };
-    if let Some(folder) = manifest.parent() {
+    if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder).map_err(failed)?;
     }
-    let beside = manifest.with_extension(format!("toml.{}", std::process::id()));
+    let beside = path.with_extension(format!("toml.{}", std::process::id()));
     let put = || {
         let mut file = std::fs::File::create(&beside)?;
+        if let Ok(before) = std::fs::metadata(path) {
+            file.set_permissions(before.permissions())?;
+        }
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
-        std::fs::rename(&beside, manifest)
+        std::fs::rename(&beside, path)
     };
     put().map_err(|e| {
         let _ = std::fs::remove_file(&beside);
@@ -179,14 +187,22 @@ fn write(manifest: &Path, text: &str) -> Result<(), Fail> {
 /// How many lines of one kind are shown to people; `--json` has them all.
 const SHOWN: usize = 12;
 
-fn tell(out: &Out, imported: &openapi::Imported, manifest: &Path, dry_run: bool, same: bool) {
+/// What became of files.
+struct Written<'a> {
+    manifest: &'a Path,
+    same: bool,
+    dry_run: bool,
+    added: Option<Added>,
+}
+
+fn tell(out: &Out, imported: &openapi::Imported, written: &Written<'_>) {
     let report = &imported.report;
-    let done = match (dry_run, same) {
+    let done = match (written.dry_run, written.same) {
         (true, _) => "would be written",
         (_, true) => "is as it was",
         (false, false) => "written",
     };
-    out.say(format!("{}  {done}", out.bold(&manifest.display().to_string())));
+    out.say(format!("{}  {done}", out.bold(&written.manifest.display().to_string())));
     let recovery: Vec<String> = report.recovery.iter().map(|(word, n)| format!("{n} {word}")).collect();
     let changing = report.methods - report.reading;
     let by =
@@ -195,6 +211,9 @@ fn tell(out: &Out, imported: &openapi::Imported, manifest: &Path, dry_run: bool,
         "  {} methods: {} read, {changing} change something{by}",
         report.methods, report.reading
     ));
+    if let Some(preset) = &report.preset {
+        out.say(format!("  preset {preset}: what is known of how this provider treats keys"));
+    }
     if report.not_chosen > 0 {
         out.say(format!("  {} operations are not chosen", report.not_chosen));
     }
@@ -221,15 +240,48 @@ fn tell(out: &Out, imported: &openapi::Imported, manifest: &Path, dry_run: bool,
         .collect();
     lines(out, "notes", &notes);
     out.say("");
-    out.say("Name it in counterfoil.toml, if it isn't yet:");
+    match written.added {
+        Some(Added::Now) => out.say("It is named in the configuration now."),
+        Some(Added::Before) => out.say("The configuration names it."),
+        None => {
+            out.say("Name it in counterfoil.toml, if it isn't yet (--add does it):");
+            out.say("");
+            block(&report.integration, written.manifest)
+                .lines()
+                .for_each(|line| out.say(format!("  {line}")));
+        }
+    }
     out.say("");
-    out.say("  [[integration]]");
-    out.say(format!("  name = \"{}\"", report.integration));
-    out.say(format!("  manifest = \"{}\"", manifest.display()));
+    out.say(match credential(&imported.manifest) {
+        Credential::None => "Its description names no credential. If the provider wants one, add [auth] to the manifest.".into(),
+        Credential::Variable(variable) => format!(
+            "Its credential is read from {variable}. To keep it encrypted instead, write secret = \"store\" in [auth] of the \
+             manifest, and run: counterfoil auth connect {}",
+            report.integration
+        ),
+        Credential::Elsewhere => "Its credential is where [auth] of the manifest says.".into(),
+    });
     let modes: Vec<&str> = imported.modes.iter().map(|m| m.as_str()).collect();
     if modes == ["production"] {
         out.say("");
         out.say("It has an address for production only; --sandbox-url gives it one for sandbox mode.");
+    }
+}
+
+/// Where a manifest takes its credential from.
+enum Credential {
+    None,
+    Variable(String),
+    Elsewhere,
+}
+
+fn credential(manifest: &str) -> Credential {
+    let manifest: toml::Table = toml::from_str(manifest).unwrap_or_default();
+    let Some(auth) = manifest.get("auth") else { return Credential::None };
+    let secret = auth.get("secret").and_then(toml::Value::as_str).unwrap_or_default();
+    match secret.strip_prefix("${env:").and_then(|s| s.strip_suffix('}')) {
+        Some(variable) => Credential::Variable(variable.to_owned()),
+        None => Credential::Elsewhere,
     }
 }
 

@@ -46,8 +46,8 @@ pub const SANDBOX_LISTEN: &str = "127.0.0.1:8690";
 pub const DATA: &str = ".counterfoil";
 /// The configuration that is looked for when none is named.
 pub const FILE: &str = "counterfoil.toml";
-/// The largest configuration or manifest that is read, in bytes.
-pub const MAX_FILE: u64 = 4 << 20;
+/// The largest configuration that is read, in bytes.
+pub const MAX_FILE: usize = 4 << 20;
 
 /// The whole configuration.
 #[derive(Clone, Debug, PartialEq)]
@@ -206,7 +206,7 @@ impl Config {
     /// [`ConfigError`]: everything that is wrong.
     pub fn load(file: &Path) -> Result<Config, ConfigError> {
         let shown = file.display().to_string();
-        let text = read_file(file).map_err(|why| ConfigError::one(&shown, At::Nowhere, why))?;
+        let text = read_file(file, MAX_FILE).map_err(|why| ConfigError::one(&shown, At::Nowhere, why))?;
         Config::parse(file, &text, std::env::vars_os())
     }
 
@@ -278,13 +278,13 @@ impl Config {
 ///
 /// # Errors
 /// What is wrong, for people.
-pub(crate) fn read_file(file: &Path) -> Result<String, String> {
+pub(crate) fn read_file(file: &Path, most: usize) -> Result<String, String> {
     use std::io::Read as _;
     let opened = std::fs::File::open(file).map_err(|e| format!("can't be read: {e}"))?;
     let mut bytes = Vec::new();
-    opened.take(MAX_FILE + 1).read_to_end(&mut bytes).map_err(|e| format!("can't be read: {e}"))?;
-    if bytes.len() as u64 > MAX_FILE {
-        return Err(format!("larger than {} MiB", MAX_FILE >> 20));
+    opened.take(most as u64 + 1).read_to_end(&mut bytes).map_err(|e| format!("can't be read: {e}"))?;
+    if bytes.len() > most {
+        return Err(format!("larger than {} MiB", most >> 20));
     }
     String::from_utf8(bytes).map_err(|_| "not UTF-8".to_owned())
 }

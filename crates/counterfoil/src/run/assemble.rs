@@ -71,7 +71,7 @@ pub(crate) fn load_with(
     for r in &config.integrations {
         let wrong = |message: String| Problem { file: config.shown(), at: r.at.clone(), message };
         let shown = r.manifest.display().to_string();
-        let text = match read_file(&r.manifest) {
+        let text = match read_file(&r.manifest, provider::MAX_MANIFEST) {
             Ok(text) => text,
             Err(why) => {
                 problems.push(wrong(format!("the manifest {shown} {why}")));
