@@ -25,14 +25,26 @@ pub(crate) struct Body<'a> {
     pub content_type: Option<String>,
     /// What the parts of its fields are, in a form of parts.
     pub part_types: Vec<(String, String)>,
+    /// What stands in their heads, by field.
+    pub part_headers: Vec<(String, Vec<(String, String)>)>,
     pub arguments: Vec<Argument<'a>>,
     /// Fields that are not described are taken too.
     pub open: bool,
 }
 
-impl Body<'_> {
-    fn none() -> Self {
-        Body { kind: "none", content_type: None, part_types: Vec::new(), arguments: Vec::new(), open: false }
+impl<'a> Body<'a> {
+    fn none() -> Body<'a> {
+        Body::of("none", None, Vec::new(), false)
+    }
+
+    /// One of which nothing is said of parts.
+    fn of(
+        kind: &'static str,
+        content_type: Option<String>,
+        arguments: Vec<Argument<'a>>,
+        open: bool,
+    ) -> Body<'a> {
+        Body { kind, content_type, part_types: Vec::new(), part_headers: Vec::new(), arguments, open }
     }
 }
 
@@ -100,13 +112,7 @@ pub(crate) fn of<'a>(
         || own.contains('*')
         || kind == "multipart";
     let content_type = (!usual).then(|| own.to_owned());
-    let only = |argument: Argument<'a>| Body {
-        kind,
-        content_type: content_type.clone(),
-        part_types: Vec::new(),
-        arguments: vec![argument],
-        open: false,
-    };
+    let only = |argument: Argument<'a>| Body::of(kind, content_type.clone(), vec![argument], false);
     if kind == "text" {
         return Ok(only(whole(names, required, &ANYTHING, Some(format!("The body, as {own}.")))));
     }
@@ -155,7 +161,8 @@ pub(crate) fn of<'a>(
             about: None,
         }
     });
-    Ok(Body { kind, content_type, part_types: Vec::new(), arguments: arguments.collect(), open })
+    let arguments = arguments.collect();
+    Ok(Body::of(kind, content_type, arguments, open))
 }
 
 /// A schema that takes anything.

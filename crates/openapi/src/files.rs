@@ -1,17 +1,19 @@
 //! Files in bodies: by themselves, and as parts of forms.
 
 use crate::body::{Body, Object};
-use crate::document::{Document, text};
+use crate::document::{Document, list, text};
 use crate::keywords::types;
 use crate::names::Arguments;
 use crate::parameters::Argument;
 use crate::prose;
-use provider::is_media_type;
+use provider::{is_media_type, takes_part_header};
 use serde_json::{Value, json};
 use std::sync::LazyLock;
 
 /// The longest description of a file, in characters.
 const MAX_ABOUT: usize = 240;
+/// The most headers of a part that are looked at.
+const MAX_HEADERS: usize = 40;
 /// How a file is given.
 const HOW: &str = "A file: its bytes in base64, or an object of `base64` or `text` with `name` and `type`.";
 
@@ -75,11 +77,25 @@ pub(crate) fn form<'a>(
     names: &mut Arguments,
     notes: &mut Vec<String>,
 ) -> Body<'a> {
-    let (mut arguments, mut part_types) = (Vec::new(), Vec::new());
+    let (mut arguments, mut part_types, mut part_headers) = (Vec::new(), Vec::new(), Vec::new());
     for (field, property) in object.properties.iter().filter(|(name, _)| !name.is_empty()) {
         let encoding = media.get("encoding").and_then(|e| e.get(field));
-        if encoding.and_then(|e| e.get("headers")).and_then(Value::as_object).is_some_and(|h| !h.is_empty()) {
-            notes.push(format!("the headers of the part `{field:.60}` are not sent"));
+        let heads = encoding.and_then(|e| e.get("headers")).and_then(Value::as_object);
+        let mut fixed = Vec::new();
+        for (header, described) in heads.into_iter().flatten().take(MAX_HEADERS) {
+            // Its type is told by the encoding.
+            if header.eq_ignore_ascii_case("content-type") {
+                continue;
+            }
+            match only_value(document, described).filter(|v| takes_part_header(header, v)) {
+                Some(value) => fixed.push((header.clone(), value)),
+                None => notes.push(format!(
+                    "the header `{header:.60}` of the part `{field:.60}` is not sent: its description has no one value for it"
+                )),
+            }
+        }
+        if !fixed.is_empty() {
+            part_headers.push(((*field).to_owned(), fixed));
         }
         let said = encoding.and_then(|e| text(e, "contentType"));
         let target = document.resolve(property).unwrap_or(property);
@@ -119,5 +135,21 @@ pub(crate) fn form<'a>(
         });
     }
     let open = object.open || object.properties.is_empty();
-    Body { kind: "multipart", content_type: None, part_types, arguments, open }
+    Body { kind: "multipart", content_type: None, part_types, part_headers, arguments, open }
+}
+
+/// The one value that a header is described with: a constant, the only choice, or a default.
+fn only_value(document: &Document<'_>, header: &Value) -> Option<String> {
+    let header = document.resolve(header).unwrap_or(header);
+    let schema = header.get("schema")?;
+    let schema = document.resolve(schema).unwrap_or(schema);
+    let choice = match list(schema, "enum") {
+        [one] => Some(one),
+        _ => None,
+    };
+    match schema.get("const").or(choice).or_else(|| schema.get("default"))? {
+        Value::String(text) => Some(text.clone()),
+        other @ (Value::Number(_) | Value::Bool(_)) => Some(other.to_string()),
+        _ => None,
+    }
 }

@@ -1,6 +1,6 @@
 //! Single keywords of schemas, as JSON Schema has them.
 
-use crate::document::{Document, list, text};
+use crate::document::{Document, is, list, text};
 use serde_json::{Map, Value, json};
 
 /// The types of a schema, as far as JSON Schema knows them; `null` included where the schema says so.
@@ -91,20 +91,22 @@ pub(crate) fn told_apart(schema: &Value, branch: &Value, written: &mut Value) {
     }
 }
 
-/// What an alternative requires of the properties that stand beside it.
-pub(crate) fn requires(branch: &Value, beside: &Map<String, Value>, written: &mut Value) {
-    let (Some(Value::Object(there)), Value::Object(written)) = (beside.get("properties"), written) else {
-        return;
-    };
-    if written.contains_key("properties") || written.contains_key("required") {
-        return;
+/// The names of an object's properties, those of its `allOf` included, as far as arguments have them.
+pub(crate) fn properties<'a>(
+    document: &Document<'a>,
+    schema: &'a Value,
+    left: &mut usize,
+    out: &mut Vec<String>,
+) {
+    let (Ok(schema), Some(less)) = (document.resolve(schema), left.checked_sub(1)) else { return };
+    *left = less;
+    for (name, property) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
+        let target = document.resolve(property).unwrap_or(property);
+        if !is(target, "readOnly") && !is(property, "readOnly") && !out.contains(name) {
+            out.push(name.clone());
+        }
     }
-    let names = list(branch, "required").iter().take(200);
-    let known: Vec<Value> =
-        names.filter(|n| n.as_str().is_some_and(|n| there.contains_key(n))).cloned().collect();
-    if !known.is_empty() {
-        written.insert("required".into(), Value::Array(known));
-    }
+    list(schema, "allOf").iter().for_each(|part| properties(document, part, left, out));
 }
 
 /// The schemas that a discriminator's mapping names, by the value that chooses each.
@@ -122,15 +124,17 @@ pub(crate) fn mapping<'a>(document: &Document<'a>, schema: &'a Value) -> Vec<(&'
         .collect()
 }
 
-/// The last mends of an object: `required` names what is there, and null is among what may be null.
-pub(crate) fn settle(out: &mut Map<String, Value>, null: bool) {
-    if let Some(Value::Object(properties)) = out.get("properties") {
-        let there: Vec<String> = properties.keys().cloned().collect();
+/// The last mends of an object: `required` names what is there, in it or `beside` it in the same object, and null is among
+/// what may be null.
+pub(crate) fn settle(out: &mut Map<String, Value>, null: bool, beside: &[String]) {
+    let there: Option<Vec<String>> =
+        out.get("properties").and_then(Value::as_object).map(|p| p.keys().cloned().collect());
+    let alternatives = out.get("anyOf").is_some() || out.get("allOf").is_some();
+    if there.is_some() || !alternatives {
+        let there = there.unwrap_or_default();
         if let Some(Value::Array(required)) = out.get_mut("required") {
-            required.retain(|r| r.as_str().is_some_and(|r| there.iter().any(|t| t == r)));
+            required.retain(|r| r.as_str().is_some_and(|r| there.iter().chain(beside).any(|t| t == r)));
         }
-    } else if out.get("anyOf").is_none() && out.get("allOf").is_none() {
-        out.remove("required");
     }
     if out.get("required").is_some_and(|r| r.as_array().is_some_and(Vec::is_empty)) {
         out.remove("required");

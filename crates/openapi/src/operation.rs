@@ -68,6 +68,7 @@ pub(crate) struct Draft {
     pub params: Vec<(String, String)>,
     pub styles: Vec<(String, &'static str)>,
     pub part_types: Vec<(String, String)>,
+    pub part_headers: Vec<(String, Vec<(String, String)>)>,
     pub carrier: Option<Carrier>,
     /// Repeating changes nothing.
     pub natural: bool,
@@ -141,6 +142,7 @@ pub(crate) fn draft(
         query: path_given.query,
         headers: path_given.headers,
         part_types: body.part_types,
+        part_headers: body.part_headers,
         params: arguments.iter().filter_map(|a| a.param.clone().map(|p| (a.name.clone(), p))).collect(),
         styles: arguments.iter().filter_map(|a| a.style.map(|s| (a.name.clone(), s))).collect(),
         carrier,

@@ -24,6 +24,8 @@ pub(crate) struct Parameter<'a> {
     explode: bool,
     /// Its value is written as JSON.
     json: bool,
+    /// Its publisher says that a value may have slashes, which the specification knows no word for.
+    segments: bool,
     schema: &'a Value,
     about: Option<String>,
 }
@@ -125,6 +127,7 @@ pub(crate) fn of<'a>(
             style,
             explode: value.get("explode").and_then(Value::as_bool).unwrap_or(style == "form"),
             json: content.is_some_and(|(media, _)| media.contains("json")),
+            segments: place == "path" && is(value, "x-multi-segment"),
             schema: schema.unwrap_or(&ANYTHING),
             about: text(value, "description").map(|d| prose::short(d, MAX_ABOUT)).filter(|d| !d.is_empty()),
         };
@@ -175,7 +178,17 @@ pub(crate) fn path<'a>(
         let known = arguments.iter().find(|a| a.original == name).map(|a| a.name.clone());
         let first = known.is_none();
         let argument = known.unwrap_or_else(|| names.give(name, "path"));
-        let style = parameter.map_or(Ok(None), |p| in_path(p, document))?;
+        let mut style = parameter.map_or(Ok(None), |p| in_path(p, document))?;
+        if style.is_none() && parameter.is_some_and(|p| p.segments && p.style == "simple") {
+            if template.ends_with('/') && !after.contains('{') && (after.is_empty() || after.starts_with('/'))
+            {
+                style = Some("segments");
+            } else {
+                notes.push(format!(
+                    "`{name:.60}` may have slashes, and here takes none: another parameter follows, or it is no whole segment"
+                ));
+            }
+        }
         match parameter.map(|p| p.style) {
             Some("label") => template.push('.'),
             Some("matrix") => template.push_str(&format!(";{}=", literal(name))),

@@ -86,13 +86,13 @@ pub(crate) fn effect(verb: &str, path: &str, id: Option<&str>, summary: Option<&
     let said = [id.and_then(last_name), summary.and_then(first_word)];
     let says = |words: &[&str]| said.iter().flatten().any(|w| words.contains(&w.as_str()));
     match verb {
-        // Some APIs have actions under GET: a first word that only an action has, of the name and of the summary.
-        "GET" => {
+        // Some APIs have actions under GET: a first word that only an action has, of the name and of the summary. Under
+        // HEAD they are carried out as well, and only the answer has no body.
+        "GET" | "HEAD" => {
             let acts = said.iter().flatten().all(|w| CHANGES.contains(&w.as_str()))
                 && said.iter().flatten().count() > 0;
             if acts || acts_behind(behind) { Effect::Mutating } else { Effect::Read }
         }
-        "HEAD" => Effect::Read,
         "POST" => {
             let end = path.rsplit(['/', ':']).next().unwrap_or_default().to_ascii_lowercase();
             if LOOKED_AT.contains(&end.as_str()) && says(&LOOKS) && !says(&CHANGES) && !acts_behind(behind) {
@@ -249,7 +249,11 @@ mod tests {
 
     #[test]
     fn what_is_fixed_behind_a_path_may_act() {
-        let read = |path, id| effect("GET", path, Some(id), None) == Effect::Read;
+        let read = |path, id| {
+            let [get, head] = ["GET", "HEAD"].map(|verb| effect(verb, path, Some(id), None) == Effect::Read);
+            assert_eq!(get, head, "{path} {id}");
+            get
+        };
         for path in [
             "/#Action=TerminateInstances",
             "/rpc?action=delete&id={id}",
@@ -282,6 +286,10 @@ mod tests {
         assert!(read("GET", "/a", Some("listThings"), Some("List things")));
         assert!(read("GET", "/a", Some("posts.list"), None));
         assert!(!read("GET", "/send", Some("sendMessage"), Some("Sends a message")));
+        assert!(!read("HEAD", "/send", Some("sendMessage"), Some("Sends a message")));
+        assert!(
+            read("HEAD", "/a", Some("headThing"), Some("Check a thing")) && read("HEAD", "/a", None, None)
+        );
         assert!(read("GET", "/a", Some("setOfThings"), Some("List a set")));
         assert!(!read("POST", "/refunds", Some("createRefund"), None));
         assert!(read("POST", "/customers/search", Some("searchCustomers"), Some("Search customers")));

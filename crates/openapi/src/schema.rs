@@ -3,8 +3,10 @@
 //! What is written here takes at least what the description takes: where something can't be said, less is checked, and a
 //! note says so. `oneOf` becomes `anyOf`, because published alternatives often overlap.
 
+mod alternatives;
+
 use crate::document::{Document, Lost, is, list, text};
-use crate::keywords::{bounds, mapping, requires, settle, told_apart, types};
+use crate::keywords::{bounds, properties, settle, types};
 use crate::prose;
 use serde_json::{Map, Value, json};
 use std::cell::{Cell, RefCell};
@@ -81,6 +83,8 @@ struct Writer<'w, 'a> {
     within: Vec<&'a str>,
     /// The schemas whose kinds are being written.
     based: Vec<&'a Value>,
+    /// The properties that the schemas around this one give the same object.
+    beside: Vec<String>,
     notes: BTreeSet<String>,
 }
 
@@ -139,6 +143,7 @@ impl<'a> Schemas<'a> {
             met: false,
             within: Vec::new(),
             based: Vec::new(),
+            beside: Vec::new(),
             notes: BTreeSet::new(),
         };
         let written = writer.schema(schema, how.0).ok();
@@ -248,10 +253,15 @@ impl<'a> Writer<'_, 'a> {
     ) -> Result<Value, TooLarge> {
         let mut out = Map::new();
         let mut alternatives: Vec<Value> = Vec::new();
+        let around = self.beside.len();
+        if !list(schema, "allOf").is_empty() {
+            properties(self.all.document, schema, &mut MAX_NODES.clone(), &mut self.beside);
+        }
         for part in list(schema, "allOf") {
             let part = self.schema(part, depth)?;
             self.merge(&mut out, part, &mut alternatives);
         }
+        self.beside.truncate(around);
         let parts = !out.is_empty();
         if depth == 0
             && ["properties", "items", "oneOf", "anyOf", "additionalProperties"]
@@ -261,7 +271,10 @@ impl<'a> Writer<'_, 'a> {
             return Ok(self.cut(schema));
         }
         let mut own = Map::new();
+        // The values of its members are other objects.
+        let beside = std::mem::take(&mut self.beside);
         self.values(schema, members, &mut own, depth)?;
+        self.beside = beside;
         let null = is(schema, "nullable");
         self.merge(&mut out, Value::Object(own), &mut alternatives);
         if parts {
@@ -287,7 +300,7 @@ impl<'a> Writer<'_, 'a> {
                 out.insert("allOf".into(), Value::Array(all));
             }
         }
-        settle(&mut out, null);
+        settle(&mut out, null, &self.beside);
         if LEFT_OUT.iter().any(|k| members.contains_key(*k)) {
             let which: Vec<&str> = LEFT_OUT.iter().copied().filter(|k| members.contains_key(*k)).collect();
             self.notes
@@ -395,114 +408,6 @@ impl<'a> Writer<'_, 'a> {
         }
         if let Some(default) = schema.get("default").filter(|d| !d.is_null() && d.to_string().len() <= 100) {
             out.insert("default".into(), default.clone());
-        }
-    }
-
-    /// `oneOf` and `anyOf`.
-    fn branches(
-        &mut self,
-        schema: &'a Value,
-        branches: &'a [Value],
-        depth: usize,
-        out: &mut Map<String, Value>,
-        alternatives: &mut Vec<Value>,
-    ) -> Result<(), TooLarge> {
-        let mut written: Vec<Value> = Vec::new();
-        for branch in branches.iter().take(MAX_BRANCHES) {
-            let mut one = self.schema(branch, depth.saturating_sub(1))?;
-            told_apart(schema, branch, &mut one);
-            requires(branch, out, &mut one);
-            if !written.contains(&one) {
-                written.push(one);
-            }
-        }
-        if branches.len() > MAX_BRANCHES {
-            self.notes.insert(format!("of {} alternatives {MAX_BRANCHES} are shown", branches.len()));
-            written.push(json!({}));
-        }
-        match written.as_slice() {
-            [_] => {
-                let one = written.remove(0);
-                self.merge(out, one, alternatives);
-            }
-            _ => alternatives.push(Value::Array(written)),
-        }
-        Ok(())
-    }
-
-    /// The kinds that a discriminator's mapping names, where there is no `oneOf` of them: each builds on the schema itself.
-    fn kinds(
-        &mut self,
-        schema: &'a Value,
-        depth: usize,
-        out: &mut Map<String, Value>,
-        alternatives: &mut Vec<Value>,
-    ) -> Result<(), TooLarge> {
-        let Some(name) = schema.pointer("/discriminator/propertyName").and_then(Value::as_str) else {
-            return Ok(());
-        };
-        if schema.get("oneOf").is_some() || schema.get("anyOf").is_some() {
-            return Ok(());
-        }
-        let kinds = mapping(self.all.document, schema);
-        if kinds.is_empty() || self.based.iter().any(|b| std::ptr::eq(*b, schema)) {
-            return Ok(());
-        }
-        self.met = true;
-        // What the schema itself closes, its kinds open.
-        out.remove("additionalProperties");
-        if !self.kinds || kinds.len() > MAX_BRANCHES || depth == 0 {
-            self.notes.insert("less is checked than described: kinds of an object are left out".into());
-            return Ok(());
-        }
-        self.based.push(schema);
-        let mut written = Vec::new();
-        for (value, kind) in kinds {
-            let mut one = self.schema(kind, depth - 1);
-            if let Ok(Value::Object(one)) = &mut one {
-                let properties = one.entry("properties").or_insert_with(|| json!({}));
-                if let Some(properties) = properties.as_object_mut() {
-                    properties.insert(name.to_owned(), json!({ "type": "string", "enum": [value] }));
-                }
-            }
-            written.push(one);
-        }
-        self.based.pop();
-        // An object of the schema itself, or of a kind that is not mapped, is none of these.
-        let written: Result<Vec<Value>, TooLarge> = written.into_iter().collect();
-        let mut written = written?;
-        written.push(json!({}));
-        alternatives.push(Value::Array(written));
-        Ok(())
-    }
-
-    /// Puts a part of an `allOf` over what is there.
-    fn merge(&mut self, out: &mut Map<String, Value>, part: Value, alternatives: &mut Vec<Value>) {
-        let Value::Object(part) = part else { return };
-        for (name, value) in part {
-            match (name.as_str(), out.get_mut(&name), value) {
-                ("anyOf", _, value) => alternatives.push(value),
-                ("allOf", _, Value::Array(all)) => {
-                    alternatives
-                        .extend(all.into_iter().filter_map(|mut a| a.get_mut("anyOf").map(Value::take)));
-                }
-                ("properties", Some(Value::Object(there)), Value::Object(more)) => there.extend(more),
-                ("required", Some(Value::Array(there)), Value::Array(more)) => {
-                    for name in more {
-                        if !there.contains(&name) {
-                            there.push(name);
-                        }
-                    }
-                }
-                ("enum", Some(Value::Array(there)), Value::Array(more)) => {
-                    // Choices that exclude each other say nothing that a value could fit.
-                    let both: Vec<Value> = there.iter().filter(|v| more.contains(v)).cloned().collect();
-                    *there = if both.is_empty() { more } else { both };
-                }
-                (_, _, value) => {
-                    out.insert(name, value);
-                }
-            }
         }
     }
 }

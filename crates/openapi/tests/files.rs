@@ -62,7 +62,7 @@ fn a_form_in_parts() {
             part(&format!("name=\"attachments\"; filename=\"attachments\"{pdf}"), "%PDF"),
             part("name=\"attachments\"; filename=\"attachments\"\r\nContent-Type: image/gif", "x"),
             part("name=\"meta\"\r\nContent-Type: application/json", "{\"a\":1}"),
-            part("name=\"rows\"\r\nContent-Type: text/csv", "1,2"),
+            part("name=\"rows\"\r\nContent-Type: text/csv\r\nX-Kind: table\r\nX-Ver: 2", "1,2"),
             part("name=\"many\"", "x"),
             part("name=\"many\"", "y"),
             part("name=\"listed\"\r\nContent-Type: application/json", "[\"x\",\"y\"]"),
@@ -74,9 +74,13 @@ fn a_form_in_parts() {
         .concat()
     );
     let notes: Vec<String> = imported().report.notes.into_iter().map(|n| n.note).collect();
-    for part in
-        ["headers of the part `rows`", "no name of a cookie", "is sent as `file`", "nowhere in the path"]
-    {
+    for part in [
+        "the header `X-Rows` of the part `rows`",
+        "the header `Content-Disposition` of the part `rows`",
+        "no name of a cookie",
+        "is sent as `file`",
+        "nowhere in the path",
+    ] {
         assert!(notes.iter().any(|n| n.contains(part)), "{part}: {notes:?}");
     }
     let input = schema(&i, "upload");

@@ -48,8 +48,14 @@ pub(crate) struct Part {
     file: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     kind: Option<String>,
+    /// What stands in its head besides.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    headers: Vec<(String, String)>,
     data: Data,
 }
+
+/// Headers of parts, by field: names and values.
+pub(crate) type PartHeaders = Vec<(String, Vec<(String, String)>)>;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -132,9 +138,13 @@ pub fn is_media_type(text: &str) -> bool {
         && essence.split_once('/').is_some_and(|(kind, sub)| token(kind) && token(sub))
 }
 
-/// A form in parts of these fields. `types` says what the parts of a field are.
-pub(crate) fn parts(fields: &[(String, Node)], types: &[(String, String)]) -> Result<Content, BadArguments> {
-    let mut form = Form { parts: Vec::new(), size: 0, types };
+/// A form in parts of these fields. `types` says what the parts of a field are, `headers` what stands in their heads besides.
+pub(crate) fn parts(
+    fields: &[(String, Node)],
+    types: &[(String, String)],
+    headers: &[(String, Vec<(String, String)>)],
+) -> Result<Content, BadArguments> {
+    let mut form = Form { parts: Vec::new(), size: 0, types, headers };
     for (name, node) in fields {
         match node {
             Node::Key => {
@@ -160,6 +170,7 @@ struct Form<'t> {
     parts: Vec<Part>,
     size: usize,
     types: &'t [(String, String)],
+    headers: &'t [(String, Vec<(String, String)>)],
 }
 
 impl Form<'_> {
@@ -182,6 +193,10 @@ impl Form<'_> {
         self.types.iter().find(|(f, _)| f == field).map(|(_, t)| t.clone())
     }
 
+    fn headers_of(&self, field: &str) -> Vec<(String, String)> {
+        self.headers.iter().find(|(f, _)| f == field).map(|(_, all)| all.clone()).unwrap_or_default()
+    }
+
     fn text(
         &mut self,
         name: &str,
@@ -191,7 +206,8 @@ impl Form<'_> {
     ) -> Result<(), BadArguments> {
         let kind = self.of(field).or_else(|| kind.map(str::to_owned));
         let size = text.shown().len();
-        self.push(Part { name: name.to_owned(), file: None, kind, data: Data::Text(text) }, size)
+        let headers = self.headers_of(field);
+        self.push(Part { name: name.to_owned(), file: None, kind, headers, data: Data::Text(text) }, size)
     }
 
     /// One value as one part: a text as it is, anything else as JSON. Nothing of null.
@@ -233,6 +249,7 @@ impl Form<'_> {
             // Many servers take a part for a file only if it has a name.
             file: Some(file.name.unwrap_or_else(|| field.to_owned())),
             kind: Some(kind),
+            headers: self.headers_of(field),
             data: Data::Bytes(file.base64),
         };
         self.push(part, file.size)
@@ -240,6 +257,11 @@ impl Form<'_> {
 }
 
 impl Content {
+    /// An earlier program would send it without a part of what it is.
+    pub(crate) fn is_new(&self) -> bool {
+        matches!(self, Content::Parts(all) if all.iter().any(|p| !p.headers.is_empty()))
+    }
+
     /// The body's bytes, and its type where that follows from them.
     pub(crate) fn write(&self, key: Option<&EffectKey>) -> Result<(Vec<u8>, Option<String>), String> {
         match self {
@@ -262,6 +284,9 @@ fn form(parts: &[Part], key: Option<&EffectKey>) -> Result<(Vec<u8>, String), St
         }
         if let Some(kind) = &part.kind {
             head.push_str(&format!("\r\nContent-Type: {kind}"));
+        }
+        for (name, value) in &part.headers {
+            head.push_str(&format!("\r\n{name}: {value}"));
         }
         let data = match &part.data {
             Data::Text(text) => key.map_or_else(|| text.shown(), |k| text.with(k)).into_bytes(),

@@ -5,7 +5,7 @@
 use crate::error::{ConfigError, CredentialError};
 use crate::manifest::{Integration, Mode};
 use crate::method::Mark;
-use crate::own::{self, Header, NoOwn, OwnCredentials, Scheme, Whose, marked};
+use crate::own::{self, Header, How, NoOwn, OwnCredentials, Scheme, Whose, marked};
 use crate::stored::{Kept, OAuth, Stored, mark_source};
 use async_trait::async_trait;
 use credentials::{Live, Ticket};
@@ -39,13 +39,19 @@ pub trait Credentials: Send + Sync {
         Ok(())
     }
 
-    /// The header of a principal's own credential, if it is the one with this mark (`None`: whichever).
+    /// A principal's own credential, if it is the one with this mark (`None`: whichever).
     ///
     /// # Errors
     /// [`NoOwn`]: nothing may be sent.
-    async fn own(&self, whose: &Whose<'_>, mark: Option<&str>) -> Result<(HeaderName, HeaderValue), NoOwn> {
+    async fn own(&self, whose: &Whose<'_>, mark: Option<&str>) -> Result<Kept, NoOwn> {
         let (account, _) = (whose.account, mark);
         Err(NoOwn::Missing(format!("no principal has a credential of its own for account {account:?} here")))
+    }
+
+    /// The provider refused a principal's token (401). Whether the next send will have another one.
+    fn refused_own(&self, whose: &Whose<'_>, ticket: Ticket) -> bool {
+        let _ = (whose, ticket);
+        false
     }
 
     /// The header of an account whose credential is in the user's store, or got by OAuth, if it is the one with this mark
@@ -117,6 +123,8 @@ pub(crate) enum Auth {
     OAuth(OAuth),
     /// By one that each principal has of its own.
     Own(Scheme),
+    /// By tokens that each principal has of its own.
+    OwnTokens(OAuth),
 }
 
 impl Auth {
@@ -125,7 +133,16 @@ impl Auth {
         match self {
             Auth::None => None,
             Auth::Shared(scheme, _) | Auth::Stored(scheme) | Auth::Own(scheme) => Some(scheme.masked()),
-            Auth::OAuth(_) => Some(Scheme::Bearer.masked()),
+            Auth::OAuth(_) | Auth::OwnTokens(_) => Some(Scheme::Bearer.masked()),
+        }
+    }
+
+    /// How each principal's own is got and sent, if it has one.
+    pub(crate) fn own(&self) -> Option<Arc<How>> {
+        match self {
+            Auth::Own(scheme) => Some(How::given(scheme.clone())),
+            Auth::OwnTokens(oauth) => Some(How::oauth(oauth.clone())),
+            Auth::None | Auth::Shared(..) | Auth::Stored(_) | Auth::OAuth(_) => None,
         }
     }
 }
@@ -136,7 +153,7 @@ type Slot = Result<Option<Header>, String>;
 struct Known {
     slot: Slot,
     /// Each principal has its own.
-    own: Option<Scheme>,
+    own: Option<Arc<How>>,
     /// It is in the user's store, or got by OAuth.
     stored: Option<Arc<Stored>>,
     mark: Option<String>,
@@ -204,6 +221,8 @@ impl ConfigCredentials {
         let mut by_account: HashMap<(String, Mode), Known> = HashMap::new();
         for i in integrations {
             let account = (i.account().to_owned(), i.mode());
+            // Its client's secret is read now, and told by `missing` if it can't be.
+            let _ = i.home().own.as_ref().map(|(_, how)| how.client_with(&env).is_ok());
             if let Some((other, rotates, name)) = seen.get(&account) {
                 if *other != &i.auth || *rotates != i.rotates {
                     return Err(ConfigError::new(
@@ -220,10 +239,7 @@ impl ConfigCredentials {
                 // A credential that can't be read now keeps nothing from being sent: there is nothing to send it with.
                 let mark =
                     if i.rotates { None } else { slot.as_ref().ok().map(|header| marked(header.as_ref())) };
-                let own = match &i.auth {
-                    Auth::Own(scheme) => Some(scheme.clone()),
-                    Auth::None | Auth::Shared(..) | Auth::Stored(_) | Auth::OAuth(_) => None,
-                };
+                let own = i.home().own.as_ref().map(|(_, how)| how.clone());
                 let stored = i.stored().map(|account| Arc::new(Stored::new(account, &env)));
                 let known = Known { slot, own, stored, mark, bases: Vec::new() };
                 by_account.insert(account.clone(), known);
@@ -272,11 +288,12 @@ impl ConfigCredentials {
         let mut all: Vec<CredentialError> = self
             .by_account
             .iter()
-            .filter(|(_, known)| known.own.is_none())
             .filter_map(|((account, mode), known)| {
-                let what = match &known.stored {
-                    Some(stored) => known.bases.iter().find_map(|b| stored.check(&b.origin).err())?,
-                    None => known.slot.as_ref().err()?.clone(),
+                let what = match (&known.own, &known.stored) {
+                    // Of each principal's own only the client is everybody's.
+                    (Some(how), _) => how.client().err()?,
+                    (None, Some(stored)) => known.bases.iter().find_map(|b| stored.check(&b.origin).err())?,
+                    (None, None) => known.slot.as_ref().err()?.clone(),
                 };
                 Some(CredentialError { account: account.clone(), mode: mode.as_str().into(), what })
             })
@@ -325,23 +342,32 @@ impl Credentials for ConfigCredentials {
         }
     }
 
-    async fn own(&self, whose: &Whose<'_>, mark: Option<&str>) -> Result<(HeaderName, HeaderValue), NoOwn> {
+    async fn own(&self, whose: &Whose<'_>, mark: Option<&str>) -> Result<Kept, NoOwn> {
         let Whose { account, mode, .. } = *whose;
         let missing = |what: &str| NoOwn::Missing(format!("account {account:?}: {what}"));
         let known = mode.parse().ok().and_then(|mode| self.by_account.get(&(account.to_owned(), mode)));
-        let scheme = known.and_then(|known| known.own.as_ref());
-        let scheme =
-            scheme.ok_or_else(|| missing("it is no longer one that each principal has of its own"))?;
+        let how = known.and_then(|known| known.own.as_ref());
+        let how = how.ok_or_else(|| missing("it is no longer one that each principal has of its own"))?;
         let kept = self.own.as_ref().ok_or_else(|| missing("no credentials of principals are kept here"))?;
-        let found = kept.find(whose).await.map_err(|why| missing(&why))?;
-        let found =
-            found.ok_or_else(|| missing("the principal has not given its credential, or took it back"))?;
+        let client = how.client().map_err(|why| missing(&why))?;
+        let found = kept.find(whose, client).await.map_err(|why| missing(&why))?;
+        let found = found.ok_or_else(|| {
+            missing(match client {
+                None => "the principal has not given its credential, or took it back",
+                Some(_) => "the principal has not connected it, or its authorization has ended",
+            })
+        })?;
         if mark.is_some_and(|then| then != found.mark) {
             return Err(NoOwn::Changed(format!(
                 "the principal's credential of account {account:?} has been changed since it was recorded"
             )));
         }
-        scheme.header(&found.secret).map_err(|why| missing(&why))
+        let header = how.scheme.header(&found.secret).map_err(|why| missing(&why))?;
+        Ok(Kept { header, ticket: found.ticket })
+    }
+
+    fn refused_own(&self, whose: &Whose<'_>, ticket: Ticket) -> bool {
+        self.own.as_ref().is_some_and(|own| own.refused(whose, ticket))
     }
 
     async fn kept(&self, to: &Account<'_>, mark: Option<&str>) -> Result<Option<Kept>, NoOwn> {
@@ -381,7 +407,9 @@ fn resolve(auth: &Auth, env: &impl Fn(&str) -> Option<String>) -> Slot {
         Auth::Stored(_) | Auth::OAuth(_) => {
             Err("it is in the user's store, which this request does not ask".into())
         }
-        Auth::Own(_) => Err("each principal has its own, and this request names none".into()),
+        Auth::Own(_) | Auth::OwnTokens(_) => {
+            Err("each principal has its own, and this request names none".into())
+        }
         Auth::Shared(scheme, secret) => scheme.header(&read_secret(secret, env)?).map(Some),
     }
 }

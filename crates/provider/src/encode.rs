@@ -93,7 +93,9 @@ pub(crate) fn joined(
         Style::Space => ("%20", "%20"),
         Style::Pipe => ("%7C", "%7C"),
         Style::Pairs => (",", "="),
-        Style::Comma | Style::Members | Style::Repeat | Style::Index | Style::File => (",", ","),
+        Style::Comma | Style::Members | Style::Repeat | Style::Index | Style::File | Style::Segments => {
+            (",", ",")
+        }
     };
     let one = |raw: &RawValue| -> Result<String, BadArguments> {
         Ok(scalar(raw, name, "list of one text")?.map(|t| write(&t)).unwrap_or_default())
@@ -172,6 +174,17 @@ pub(crate) fn insert(
     }
 }
 
+/// A text as JSON. An escape never reaches over the key.
+pub(crate) fn quoted(text: &Spliced) -> Spliced {
+    let mut out = Spliced::text("\"");
+    out.push(&text.map(|t| {
+        let q = serde_json::Value::from(t).to_string();
+        q.strip_prefix('"').and_then(|q| q.strip_suffix('"')).unwrap_or_default().to_owned()
+    }));
+    out.push_str("\"");
+    out
+}
+
 pub(crate) fn write_json(fields: &[(String, Node)], out: &mut Spliced) {
     out.push_str("{");
     for (i, (name, node)) in fields.iter().enumerate() {
@@ -187,16 +200,7 @@ pub(crate) fn write_json(fields: &[(String, Node)], out: &mut Spliced) {
                 out.push_key();
                 out.push_str("\"");
             }
-            Node::Text(text) => {
-                // An escape never reaches over the key.
-                let quoted = |t: &str| serde_json::Value::from(t).to_string();
-                out.push_str("\"");
-                out.push(&text.map(|t| {
-                    let q = quoted(t);
-                    q[1..q.len() - 1].to_owned()
-                }));
-                out.push_str("\"");
-            }
+            Node::Text(text) => out.push(&quoted(text)),
             Node::Object(inside) => write_json(inside, out),
         }
     }

@@ -4,23 +4,23 @@
 //! refused connection, TLS that fails, a deadline that passes before; and what a dying connection handed back
 //! unread. Whatever a connection has accepted may have left. Nothing here tries twice.
 
+mod asking;
+
 use crate::credentials::{Account, Credentials, MISSING};
 use crate::error::BadArguments;
 use crate::judge::{Answer, Judged, Observation, graphql, judge};
-use crate::lookup::{self, Fetch, LookupPlan, MAX_FETCHED, Tally};
 use crate::manifest::Mode;
 use crate::method::Method;
 use crate::own::{self, Header, NoOwn, Whose};
 use crate::policy::Word;
 use crate::receipt::Receipt;
-use crate::request::{HttpIntent, Listed, Listing, answered, get};
+use crate::request::{HttpIntent, answered, get};
 use crate::wire::Wires;
 use async_trait::async_trait;
 use bytes::Bytes;
 use credentials::Ticket;
 use http::{Request, header};
 use ledger::{Asked, EffectKey, Executor, Intent, Looked, Millis, Sent};
-use serde_json::value::RawValue;
 use std::fmt;
 use std::sync::Arc;
 use tokio::time::{Instant, timeout_at};
@@ -146,27 +146,14 @@ impl HttpExecutor {
     /// Whether this status refused an access token that will be another one at the next send.
     fn renews(&self, to: &Placed<'_>, status: u16) -> bool {
         let origin = own::origin(to.http.base.as_deref().unwrap_or_default());
-        let account = Account { account: &to.http.account, mode: &to.http.mode, origin: &origin };
-        status == 401 && to.ticket.is_some_and(|ticket| self.credentials.refused(&account, ticket))
-    }
-
-    /// What a provider lists of the objects that bear effect keys, `pages` at most. Nothing is changed by it.
-    ///
-    /// # Errors
-    /// Why it can't be known, for people.
-    pub async fn list(&self, listing: &Listing, pages: usize, timeout: Millis) -> Result<Listed, String> {
-        let deadline = Instant::now() + timeout.duration();
-        let mut listed = Listed::default();
-        let mut url = listing.first();
-        for _ in 0..pages.max(1) {
-            let to = self.placed(&listing.http, None, deadline).await.map_err(|e| e.to_string())?;
-            let answer = self.page(&to, &url, deadline).await?;
-            match listing.take(&answer, &mut listed)? {
-                Some(next) if next != url => url = next,
-                _ => break,
+        let (account, mode, origin) = (to.http.account.as_str(), to.http.mode.as_str(), origin.as_str());
+        let Some(ticket) = to.ticket.filter(|_| status == 401) else { return false };
+        match &to.http.principal {
+            Some(principal) => {
+                self.credentials.refused_own(&Whose { account, mode, origin, principal }, ticket)
             }
+            None => self.credentials.refused(&Account { account, mode, origin }, ticket),
         }
-        Ok(listed)
     }
 
     /// The recorded request, where the account is now: it must be where it was, and who it was, when the request was
@@ -196,7 +183,7 @@ impl HttpExecutor {
             if let Some(principal) = &http.principal {
                 let whose = Whose { account, mode, origin: &origin, principal };
                 let own = self.credentials.own(&whose, mark).await?;
-                return Ok(Placed { http, own: Some(own), ticket: None });
+                return Ok(Placed { http, own: Some(own.header), ticket: own.ticket });
             }
             let kept = self.credentials.kept(&Account { account, mode, origin: &origin }, mark).await?;
             let (own, ticket) = kept.map_or((None, None), |kept| (Some(kept.header), kept.ticket));
@@ -206,15 +193,7 @@ impl HttpExecutor {
         timeout_at(deadline, found).await.unwrap_or_else(|e| Err(late(e)))
     }
 
-    /// One page of a look-up.
-    async fn page(&self, to: &Placed<'_>, url: &str, deadline: Instant) -> Result<Answer, String> {
-        let answer = answered(self.exchange(On::Fresh, get(url, &to.http.headers)?, to, deadline).await)?;
-        // The next question has another token.
-        let _ = self.renews(to, answer.status);
-        Ok(answer)
-    }
-
-    /// The same for a send: whoever watches hears whether the provider answered.
+    /// An exchange of a send: whoever watches hears whether the provider answered.
     async fn watched(
         &self,
         on: On,
@@ -406,80 +385,6 @@ impl Executor for HttpExecutor {
 
     async fn look_up_since(&self, intent: &Intent, key: &EffectKey, timeout: Millis, asked: Asked) -> Looked {
         self.ask(intent, key, timeout, Some(asked)).await
-    }
-}
-
-impl HttpExecutor {
-    async fn ask(&self, intent: &Intent, key: &EffectKey, timeout: Millis, asked: Option<Asked>) -> Looked {
-        let deadline = Instant::now() + timeout.duration();
-        let unknown = |why: String| Looked::Unknown { why };
-        let http = match HttpIntent::decode(&intent.body) {
-            Ok(http) => http,
-            Err(why) => return unknown(why),
-        };
-        // Another account would truthfully answer that it knows nothing. Where that is not known, no answer permits more
-        // than a replay, and the replay is withheld.
-        let http = match self.in_place(http, true) {
-            Ok(http) => http,
-            Err(why) => return unknown(format!("not asked: {why}")),
-        };
-        let to = match self.placed(&http, recorded(&http, true), deadline).await {
-            Ok(to) => to,
-            Err(why) => return unknown(format!("not asked: {why}")),
-        };
-        let Some(plan) = &http.lookup else { return unknown("this provider can't be asked".into()) };
-        self.pages(plan, &to, key, asked, deadline).await.unwrap_or_else(unknown)
-    }
-
-    /// Asks page by page, until there is a match or no further page.
-    async fn pages(
-        &self,
-        plan: &LookupPlan,
-        to: &Placed<'_>,
-        key: &EffectKey,
-        asked: Option<Asked>,
-        deadline: Instant,
-    ) -> Result<Looked, String> {
-        let first = plan.first(key, asked)?;
-        let mut tally = Tally::default();
-        let mut here = first.clone();
-        for _ in 0..plan.most_pages() {
-            let answer = self.page(to, &here, deadline).await?;
-            let mut page = plan.read(&first, &here, &answer, &to.http.policy)?;
-            if let Some(fetch) = &plan.fetch {
-                page.items = self.fetched(fetch, &page.items, to, key, deadline, &mut tally).await?;
-            }
-            let next = page.next.take();
-            plan.take(key, &page, &answer, asked, &mut tally)?;
-            match next {
-                Some(next) if !LookupPlan::is_enough(&tally) => here = next?,
-                _ => break,
-            }
-        }
-        Ok(plan.verdict(&tally))
-    }
-
-    /// The objects that the items of a list name.
-    async fn fetched(
-        &self,
-        fetch: &Fetch,
-        items: &[Box<RawValue>],
-        to: &Placed<'_>,
-        key: &EffectKey,
-        deadline: Instant,
-        tally: &mut Tally,
-    ) -> Result<Vec<Box<RawValue>>, String> {
-        let mut objects = Vec::new();
-        for item in items {
-            if !tally.fetches() {
-                return Err(format!(
-                    "the look-up found more than {MAX_FETCHED} objects to look at; narrow its query"
-                ));
-            }
-            let answer = self.page(to, &fetch.url(key, item)?, deadline).await?;
-            objects.push(lookup::whole(&answer, &to.http.policy)?.to_owned());
-        }
-        Ok(objects)
     }
 }
 

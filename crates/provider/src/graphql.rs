@@ -55,6 +55,28 @@ struct Directive {
     given: Given,
 }
 
+/// What of a method stands beside its document.
+pub(crate) struct Beside<'a> {
+    /// Arguments in the path.
+    pub path: &'a [String],
+    /// Arguments that the marker's text takes up.
+    pub text: &'a [String],
+    pub places: &'a [(String, Place)],
+    /// Fields of the body that the gateway fills.
+    pub filled: &'a [&'a [String]],
+}
+
+impl Beside<'_> {
+    /// How deep in a variable something is filled in by the gateway, if it is in this one.
+    fn filled(&self, variable: &str) -> Option<usize> {
+        let depth = |path: &&[String]| match path {
+            [head, name, rest @ ..] if head == VARIABLES && name == variable => Some(rest.len() + 1),
+            _ => None,
+        };
+        self.filled.iter().filter_map(depth).min()
+    }
+}
+
 /// A document, checked: one operation, and for a mutation one field, so that it is one effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Document {
@@ -188,19 +210,49 @@ impl Document {
         let (kind, rest) = text.split_once(':').map_or((text, None), |(kind, rest)| (kind, Some(rest)));
         match kind {
             "variable" => {
-                let path = crate::text::field_path(rest.unwrap_or(name))?;
-                let first = path.first().map(String::as_str).unwrap_or_default();
-                if !self.declares(first) {
-                    return Err(format!("`{name}`: the document declares no variable ${first}"));
-                }
+                let path = self.variable(rest.unwrap_or(name)).map_err(|e| format!("`{name}`: {e}"))?;
                 let escaped: Vec<String> =
                     path.iter().map(|p| p.replace('~', "~0").replace('/', "~1")).collect();
-                Ok(format!("body:/{VARIABLES}/{}", escaped.join("/")))
+                Ok(format!("body:/{}", escaped.join("/")))
             }
             "body" | "document" => Err(format!(
                 "`{name}`: the body is the document and its variables; write \"variable\" or \"variable:input.amount\""
             )),
             _ => Ok(text.to_owned()),
+        }
+    }
+
+    /// Where a variable, or a field of one, is in the body.
+    pub(crate) fn variable(&self, text: &str) -> Result<Vec<String>, String> {
+        let path = crate::text::field_path(text)?;
+        let first = path.first().map(String::as_str).unwrap_or_default();
+        if !self.declares(first) {
+            return Err(format!("the document declares no variable ${first}"));
+        }
+        Ok([vec![VARIABLES.to_owned()], path].concat())
+    }
+
+    /// The document of a look-up, to which these variables are given; from the second page on with a `cursor`.
+    ///
+    /// # Errors
+    /// It is no query, or the variables are others than it declares.
+    pub(crate) fn asks(text: &str, given: &[&str], cursor: Option<&str>) -> Result<String, String> {
+        let document = Document::parse(text)?;
+        if document.kind != Kind::Query {
+            return Err("a look-up changes nothing, so its document is a query".into());
+        }
+        document.check_holes(None)?;
+        if let Some(name) = given.iter().copied().chain(cursor).find(|name| !document.declares(name)) {
+            return Err(format!("the look-up's document declares no variable ${name}"));
+        }
+        match document.variables.iter().find(|v| v.required && !given.contains(&v.name.as_str())) {
+            Some(v) if cursor == Some(&v.name) => {
+                Err(format!("the look-up's first page has no cursor, and its document needs ${}", v.name))
+            }
+            Some(v) => {
+                Err(format!("the look-up's document needs the variable ${}; add it to `variables`", v.name))
+            }
+            None => Ok(document.text),
         }
     }
 
@@ -210,23 +262,24 @@ impl Document {
     }
 
     /// The schema of the arguments where a manifest has none: the variables, less what has another place or is filled.
-    pub(crate) fn input(&self, path: &[String], places: &[(String, Place)], keys: Option<&Keys>) -> Value {
+    pub(crate) fn input(&self, beside: &Beside<'_>) -> Value {
         let mut properties = Map::new();
         let mut required = Vec::new();
-        for name in path {
+        for name in beside.path {
             properties.insert(name.clone(), json!({ "type": "string", "minLength": 1 }));
             required.push(name.clone());
         }
-        for (name, _) in places {
+        for name in beside.places.iter().map(|(name, _)| name).chain(beside.text) {
             properties.entry(name.clone()).or_insert_with(|| json!({}));
         }
         for v in &self.variables {
             // A variable that is filled as a whole is no argument; one that is filled in parts has them as arguments.
-            if filled(keys, &v.name) == Some(1) || places.iter().any(|(_, p)| into(p) == Some(&v.name)) {
+            let placed = beside.places.iter().any(|(_, p)| into(p) == Some(&v.name));
+            if beside.filled(&v.name) == Some(1) || placed {
                 continue;
             }
             properties.insert(v.name.clone(), v.schema.clone());
-            if v.required && filled(keys, &v.name).is_none() {
+            if v.required && beside.filled(&v.name).is_none() {
                 required.push(v.name.clone());
             }
         }
@@ -234,16 +287,11 @@ impl Document {
     }
 
     /// Whether arguments and variables agree.
-    pub(crate) fn check(
-        &self,
-        input: &Value,
-        path: &[String],
-        places: &[(String, Place)],
-        keys: Option<&Keys>,
-    ) -> Result<(), String> {
+    pub(crate) fn check(&self, input: &Value, beside: &Beside<'_>) -> Result<(), String> {
+        let Beside { path, text, places, .. } = beside;
         let Some(properties) = input.get("properties").and_then(Value::as_object) else { return Ok(()) };
         for name in properties.keys() {
-            let placed = path.contains(name) || places.iter().any(|(n, _)| n == name);
+            let placed = path.contains(name) || text.contains(name) || places.iter().any(|(n, _)| n == name);
             if !placed && !self.declares(name) {
                 return Err(format!(
                     "`{name}` is no variable of the document; declare ${name}, or give it a place: params = {{ {name} = \
@@ -254,7 +302,7 @@ impl Document {
         for v in self.variables.iter().filter(|v| v.required) {
             let given = properties.contains_key(&v.name) && !path.contains(&v.name)
                 || places.iter().any(|(_, p)| into(p) == Some(&v.name))
-                || filled(keys, &v.name).is_some();
+                || beside.filled(&v.name).is_some();
             if !given {
                 return Err(format!(
                     "the document needs the variable ${}, and no argument fills it; add it to `input`",
@@ -285,17 +333,6 @@ impl Document {
         out.push_str(",");
         out.push_after("{", &beside);
         out
-    }
-}
-
-/// How deep in a variable the key is, if it is in this one.
-fn filled(keys: Option<&Keys>, variable: &str) -> Option<usize> {
-    match keys {
-        Some(Keys { carrier: Carrier::Body(path), .. }) => match path.as_slice() {
-            [head, name, rest @ ..] if head == VARIABLES && name == variable => Some(rest.len() + 1),
-            _ => None,
-        },
-        _ => None,
     }
 }
 
@@ -399,7 +436,7 @@ mod tests {
         .unwrap();
         assert_eq!((d.kind, d.field.as_str()), (Kind::Mutation, "done"));
         assert_eq!(
-            d.input(&[], &[], None),
+            d.input(&Beside { path: &[], text: &[], places: &[], filled: &[] }),
             json!({
                 "type": "object",
                 "properties": {

@@ -44,7 +44,7 @@ pub use ::credentials::is_loopback;
 pub use content::is_media_type;
 pub use error::{BadArguments, ConfigError, CredentialError, Error};
 pub use execute::{HttpExecutor, ReadOutcome, Watch};
-pub use manifest::{Format, Integration, Mode, is_header, sets_header};
+pub use manifest::{Format, Integration, Mode, is_header, sets_header, takes_part_header};
 pub use method::{Method, MethodEffect};
 pub use own::{NoOwn, Own, OwnAccount, OwnCredentials, Whose};
 pub use parse::MAX_MANIFEST;

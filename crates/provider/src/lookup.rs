@@ -5,10 +5,12 @@
 //! agree too. An object that bears the effect's key and differs from what was sent may be a copy that somebody made, or
 //! the effect after somebody changed it: it never counts as the receipt, and never as nothing.
 
+mod graphql;
 mod pages;
 mod since;
 mod walk;
 
+pub(crate) use graphql::Query;
 pub(crate) use pages::{Next, beside, link};
 pub(crate) use since::{DEFAULT_MARGIN, Since, SinceForm};
 
@@ -31,6 +33,9 @@ pub(crate) const MAX_FETCHED: usize = 10;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct LookupPlan {
     pub url: Spliced,
+    /// A query that is sent there, in place of a GET.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub graphql: Option<Query>,
     /// JSON pointer to the list; `None`: the answer is the object itself, and 404 means that there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub items: Option<String>,
@@ -125,13 +130,27 @@ fn unknown(why: impl Into<String>) -> Looked {
     Looked::Unknown { why: why.into() }
 }
 
+/// What is asked: a GET of a URL, or with a body a POST there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Question {
+    pub url: String,
+    pub body: Option<String>,
+}
+
+impl Question {
+    /// A GET.
+    pub(crate) fn at(url: String) -> Question {
+        Question { url, body: None }
+    }
+}
+
 /// What one page says.
 pub(crate) struct Page {
     pub items: Vec<Box<RawValue>>,
     /// There are further pages.
     more: bool,
     /// Where the next one is; or why it can't be asked for, which counts only if it has to be.
-    pub next: Option<Result<String, String>>,
+    pub next: Option<Result<Question, String>>,
 }
 
 /// What the pages said together.
@@ -185,13 +204,14 @@ impl LookupPlan {
     ///
     /// # Errors
     /// It can't be asked for, with the reason.
-    pub(crate) fn first(&self, key: &EffectKey, asked: Option<Asked>) -> Result<String, String> {
+    pub(crate) fn first(&self, key: &EffectKey, asked: Option<Asked>) -> Result<Question, String> {
         let url = self.url.with(key);
-        match (&self.since, asked) {
-            (None, _) => Ok(url),
-            (Some(since), Some(asked)) => Ok(since.on(&url, asked)),
-            (Some(_), None) => Err("it is not known since when to look".into()),
-        }
+        let url = match (&self.since, asked) {
+            (None, _) => url,
+            (Some(since), Some(asked)) => since.on(&url, asked),
+            (Some(_), None) => return Err("it is not known since when to look".into()),
+        };
+        Ok(Question { url, body: self.graphql.as_ref().map(|query| query.body(key, None)) })
     }
 
     /// Pages that are read at most.
@@ -199,15 +219,23 @@ impl LookupPlan {
         self.pages.unwrap_or(if self.next.is_some() { DEFAULT_PAGES } else { 1 })
     }
 
-    /// What is on a page. `first` is the first page's URL, `here` this one's.
+    /// What is on a page. `first` is the question for the first page, `here` that for this one.
     ///
     /// # Errors
     /// The page says nothing, with the reason.
-    pub(crate) fn read(&self, first: &str, here: &str, a: &Answer, policy: &Policy) -> Result<Page, String> {
+    pub(crate) fn read(
+        &self,
+        key: &EffectKey,
+        first: &Question,
+        here: &Question,
+        a: &Answer,
+        policy: &Policy,
+    ) -> Result<Page, String> {
         if self.items.is_none() && a.status == 404 {
             return Ok(Page { items: Vec::new(), more: false, next: None });
         }
         let all = whole(a, policy)?;
+        let said = self.graphql.as_ref().map(|_| graphql::more(a, all, &self.more)).transpose()?;
         if self.kept.as_ref().is_some_and(|kept| kept.refuses(all, policy)) {
             return Ok(Page { items: Vec::new(), more: false, next: None });
         }
@@ -232,15 +260,24 @@ impl LookupPlan {
         let (more, next) = match &self.next {
             Some(Next::Link(rel)) => {
                 let link = pages::link(a, rel);
-                (link.is_some(), link.map(|to| pages::beside(here, &to)))
+                (link.is_some(), link.map(|to| pages::beside(&here.url, &to).map(Question::at)))
             }
-            Some(Next::Cursor(at, query)) => {
+            Some(Next::Cursor(at, name)) => {
                 let cursor =
                     serde_json::from_str::<Value>(all.get()).ok().and_then(|v| plain(v.pointer(at)?));
-                let next = cursor.map(|c| Ok(pages::with(first, query, &c)));
-                (self.tells_of_more(all), next)
+                // Behind a query's last page there is a cursor, too.
+                let cursor = cursor.filter(|_| said != Some(false));
+                let next = cursor.map(|c| {
+                    Ok(match &self.graphql {
+                        None => Question::at(pages::with(&first.url, name, &c)),
+                        Some(query) => {
+                            Question { url: first.url.clone(), body: Some(query.body(key, Some((name, &c)))) }
+                        }
+                    })
+                });
+                (said.unwrap_or_else(|| self.tells_of_more(all)), next)
             }
-            None => (self.tells_of_more(all), None),
+            None => (said.unwrap_or_else(|| self.tells_of_more(all)), None),
         };
         Ok(Page { items, more, next })
     }

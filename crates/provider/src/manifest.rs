@@ -6,14 +6,18 @@
 mod auth;
 mod build;
 mod document;
+mod filling;
 mod looking;
+mod multipart;
 mod parts;
 
+pub use multipart::takes_part_header;
 pub use parts::{is_header, sets_header};
 
 use crate::credentials::Auth;
 use crate::error::ConfigError;
 use crate::method::{Home, Method};
+use crate::own::OwnAccount;
 use crate::parse;
 use crate::preset::Preset;
 use crate::raw::RawManifest;
@@ -177,7 +181,12 @@ impl Integration {
     /// Whether each principal has a credential of its own for it.
     #[must_use]
     pub fn is_per_principal(&self) -> bool {
-        matches!(self.auth, Auth::Own(_))
+        self.home.own.is_some()
+    }
+    /// Where each caller's own credential goes, if each has its own.
+    #[must_use]
+    pub fn own_account(&self) -> Option<OwnAccount> {
+        self.home.own_account()
     }
     pub(crate) fn home(&self) -> &Home {
         &self.home

@@ -1,11 +1,12 @@
 //! A method: one call of one HTTP API, checked.
 
 use crate::Mode;
+use crate::content::PartHeaders;
 use crate::credentials::MISSING;
 use crate::error::BadArguments;
 use crate::graphql::Document;
 use crate::lookup::{Kept, Next, SinceForm};
-use crate::own::{self, OwnAccount, Scheme};
+use crate::own::{self, How, OwnAccount};
 use crate::policy::{Compares, KeyScope, Keys, Policy};
 use crate::raw::{BodyKind, Style};
 use crate::recovery::{Limits, Origin};
@@ -50,13 +51,25 @@ pub(crate) struct Home {
     pub headers: Vec<(String, String)>,
     /// The mark of the account's credential, once it has been read.
     pub mark: Arc<Mark>,
-    /// Each principal has its own credential: the provider's name for people, and how it is sent.
-    pub own: Option<(String, Scheme)>,
+    /// Each principal has its own credential: the provider's name for people, and how it is got and sent.
+    pub own: Option<(String, Arc<How>)>,
     /// The header that authenticates a request, its secret masked.
     pub masked: Option<(String, String)>,
 }
 
 impl Home {
+    /// Where a caller's own credential goes, if each principal has its own.
+    pub fn own_account(&self) -> Option<OwnAccount> {
+        let (provider, how) = self.own.as_ref()?;
+        Some(OwnAccount {
+            provider: provider.clone(),
+            account: self.account.clone(),
+            mode: self.mode,
+            origin: own::origin(&self.base),
+            how: how.clone(),
+        })
+    }
+
     /// Whether a request may be made at all.
     pub fn open(&self) -> Result<(), BadArguments> {
         self.closed.as_ref().map_or(Ok(()), |why| Err(BadArguments::new(why)))
@@ -106,6 +119,8 @@ impl Mark {
 #[derive(Clone, Debug)]
 pub(crate) struct Lookup {
     pub path: Template,
+    /// A GraphQL query that is sent there, and its variables.
+    pub graphql: Option<(String, Vec<(String, Template)>)>,
     pub query: Vec<(String, Template)>,
     /// Only what is newer than the intent is asked for.
     pub window: Option<Window>,
@@ -199,6 +214,8 @@ pub struct Method {
     pub(crate) styles: Vec<(String, Style)>,
     /// What the parts of a body's fields are, by field.
     pub(crate) part_types: Vec<(String, String)>,
+    /// What stands in their heads, by field: names and values.
+    pub(crate) part_headers: PartHeaders,
     /// What stands in the query of each request.
     pub(crate) query: Vec<(String, String)>,
     /// What stands in the body of each request.
@@ -352,14 +369,7 @@ impl Method {
     /// Where the caller's own credential goes, if each principal has its own.
     #[must_use]
     pub fn own_account(&self) -> Option<OwnAccount> {
-        let (provider, scheme) = self.home.own.as_ref()?;
-        Some(OwnAccount {
-            provider: provider.clone(),
-            account: self.home.account.clone(),
-            mode: self.home.mode,
-            origin: own::origin(&self.home.base),
-            scheme: scheme.clone(),
-        })
+        self.home.own_account()
     }
 
     /// The look-up needs something in the provider's objects that no part of the request puts there.

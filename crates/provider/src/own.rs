@@ -5,11 +5,14 @@
 //! credential is never sent again under another.
 
 use crate::manifest::Mode;
+use crate::stored::OAuth;
 use async_trait::async_trait;
 use base64::Engine as _;
+use credentials::{Client, Endpoints, Ticket};
 use http::{HeaderName, HeaderValue, header};
 use sha2::{Digest as _, Sha256};
 use std::fmt;
+use std::sync::{Arc, OnceLock};
 use zeroize::Zeroizing;
 
 /// The name and value that authenticate a request.
@@ -90,6 +93,49 @@ pub(crate) fn marked(header: Option<&Header>) -> String {
     digest.finalize().iter().take(2).map(|byte| format!("{byte:02x}")).collect()
 }
 
+/// How a principal's own credential is got and sent.
+#[derive(Debug)]
+pub(crate) struct How {
+    pub scheme: Scheme,
+    oauth: Option<OAuth>,
+    /// Read once, as all secrets that are named.
+    client: OnceLock<Result<Client, String>>,
+}
+
+impl PartialEq for How {
+    fn eq(&self, other: &How) -> bool {
+        (&self.scheme, &self.oauth) == (&other.scheme, &other.oauth)
+    }
+}
+
+impl Eq for How {}
+
+impl How {
+    /// Given at a page.
+    pub fn given(scheme: Scheme) -> Arc<How> {
+        Arc::new(How { scheme, oauth: None, client: OnceLock::new() })
+    }
+
+    /// Tokens, by a person's word at the authorization server.
+    pub fn oauth(oauth: OAuth) -> Arc<How> {
+        Arc::new(How { scheme: Scheme::Bearer, oauth: Some(oauth), client: OnceLock::new() })
+    }
+
+    /// The client of OAuth, if it is one.
+    ///
+    /// # Errors
+    /// Its secret is named and can't be read.
+    pub fn client(&self) -> Result<Option<&Client>, String> {
+        self.client_with(|name| std::env::var(name).ok())
+    }
+
+    /// The same, in another environment if it was not read yet.
+    pub fn client_with(&self, env: impl Fn(&str) -> Option<String>) -> Result<Option<&Client>, String> {
+        let Some(oauth) = &self.oauth else { return Ok(None) };
+        self.client.get_or_init(|| oauth.client(env)).as_ref().map(Some).map_err(Clone::clone)
+    }
+}
+
 /// Where a principal's own credential goes: what a person is told before giving it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnAccount {
@@ -101,14 +147,51 @@ pub struct OwnAccount {
     pub mode: Mode,
     /// Scheme, host and port: it is sent there, and nowhere else.
     pub origin: String,
-    pub(crate) scheme: Scheme,
+    pub(crate) how: Arc<How>,
 }
 
 impl OwnAccount {
     /// What is asked for, in words.
     #[must_use]
     pub fn wanted(&self) -> String {
-        self.scheme.wanted()
+        self.how.scheme.wanted()
+    }
+
+    /// Whether tokens of OAuth are sent.
+    #[must_use]
+    pub fn is_oauth(&self) -> bool {
+        self.how.oauth.is_some()
+    }
+
+    /// How it is sent, in a word or two.
+    #[must_use]
+    pub fn kind(&self) -> String {
+        if self.is_oauth() { "oauth".into() } else { self.how.scheme.word() }
+    }
+
+    /// The authorization server of OAuth, and the id of the client there.
+    #[must_use]
+    pub fn identity(&self) -> Option<(&str, &str)> {
+        self.how.oauth.as_ref().map(|o| (o.endpoints.identity(), o.client_id.as_str()))
+    }
+
+    /// Where a person is sent, for people, and the id of the client there.
+    #[must_use]
+    pub fn leads_to(&self) -> Option<(String, &str)> {
+        let oauth = self.how.oauth.as_ref()?;
+        let place = match &oauth.endpoints {
+            Endpoints::Given { authorize: Some(authorize), .. } => origin(authorize),
+            told => told.identity().to_owned(),
+        };
+        Some((place, &oauth.client_id))
+    }
+
+    /// The client of OAuth, if it is one.
+    ///
+    /// # Errors
+    /// Its secret is named and can't be read.
+    pub fn client(&self) -> Result<Option<&Client>, String> {
+        self.how.client()
     }
 
     /// The mark of a secret for it.
@@ -116,7 +199,7 @@ impl OwnAccount {
     /// # Errors
     /// It can't be sent; the reason does not repeat it.
     pub fn mark(&self, secret: &str) -> Result<String, String> {
-        self.scheme.header(secret).map(|header| marked(Some(&header)))
+        self.how.scheme.header(secret).map(|header| marked(Some(&header)))
     }
 }
 
@@ -140,6 +223,8 @@ pub struct Own {
     pub secret: Zeroizing<String>,
     /// Its mark, from when it was given.
     pub mark: String,
+    /// Of an access token that can be renewed.
+    pub ticket: Option<Ticket>,
 }
 
 impl fmt::Debug for Own {
@@ -151,11 +236,17 @@ impl fmt::Debug for Own {
 /// Where they are kept.
 #[async_trait]
 pub trait OwnCredentials: Send + Sync {
-    /// A principal's own, if it has one.
+    /// A principal's own, if it has one; of OAuth, that of this client, renewed if need be.
     ///
     /// # Errors
     /// Why that can't be known now.
-    async fn find(&self, whose: &Whose<'_>) -> Result<Option<Own>, String>;
+    async fn find(&self, whose: &Whose<'_>, client: Option<&Client>) -> Result<Option<Own>, String>;
+
+    /// The provider refused such a token (401). Whether the next send will have another one.
+    fn refused(&self, whose: &Whose<'_>, ticket: Ticket) -> bool {
+        let _ = (whose, ticket);
+        false
+    }
 }
 
 /// Why a request can't go out under a principal's own credential.

@@ -149,6 +149,8 @@ pub(crate) enum Style {
     Json,
     /// In a form of parts: a file.
     File,
+    /// In a path: as many segments as the text has between its slashes.
+    Segments,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -178,6 +180,9 @@ pub(crate) struct RawMethod {
     /// What the parts of a field are, in a form of parts.
     #[serde(default)]
     pub part_types: Table<String>,
+    /// What stands in the heads of the parts of a field.
+    #[serde(default)]
+    pub part_headers: Table<Table<String>>,
     /// Sent in the query of each request.
     #[serde(default)]
     pub query: Table<String>,
@@ -220,6 +225,10 @@ pub(crate) struct RawImported {
 #[serde(deny_unknown_fields)]
 pub(crate) struct RawLookup {
     pub http: Option<String>,
+    /// A GraphQL query that is asked in place of a GET.
+    pub graphql: Option<String>,
+    #[serde(default)]
+    pub variables: Table<String>,
     #[serde(default)]
     pub query: Table<String>,
     pub items: Option<String>,
@@ -244,6 +253,7 @@ pub(crate) struct RawLookup {
 pub(crate) struct RawNext {
     pub at: Option<String>,
     pub query: Option<String>,
+    pub variable: Option<String>,
     pub link: Option<String>,
 }
 

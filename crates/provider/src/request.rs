@@ -1,12 +1,13 @@
 //! From arguments to the exact request, and to the intent that pins it.
 
 mod listing;
+mod path;
 mod plans;
 mod recorded;
 
 pub use listing::{Borne, Listed, Listing};
 pub use recorded::{HttpIntent, owned};
-pub(crate) use recorded::{answered, get};
+pub(crate) use recorded::{answered, ask, get};
 
 use crate::content::{self, Content};
 use crate::encode::{self, Level, Lists, Node, Pairs, percent};
@@ -19,7 +20,7 @@ use crate::raw::{BodyKind, Style};
 use crate::template::{Piece, Spliced, Template};
 use http::HeaderValue;
 use ledger::{Intent, Recovery, Strategy};
-use recorded::{VERSION, VERSION_OF_MORE};
+use recorded::{VERSION, VERSION_OF_HEADS, VERSION_OF_MORE};
 use serde_json::value::RawValue;
 use std::sync::Arc;
 
@@ -45,7 +46,7 @@ impl Method {
         }
         http.lookup = self.lookup_plan(&args)?;
         if http.lookup.as_ref().is_some_and(LookupPlan::is_new) {
-            http.v = VERSION_OF_MORE;
+            http.v = http.v.max(VERSION_OF_MORE);
         }
         http.conflict = self.conflict_plan(&args)?;
         let summary = format!("{} {}", self.verb, http.url.shown_until('?'));
@@ -187,7 +188,12 @@ impl Method {
         }
         let (content, file_type) = self.content_of(document, &fields)?;
         Ok(HttpIntent {
-            v: if content.is_some() || self.policy.is_new() { VERSION_OF_MORE } else { VERSION },
+            v: match &content {
+                Some(content) if content.is_new() => VERSION_OF_HEADS,
+                Some(_) => VERSION_OF_MORE,
+                None if self.policy.is_new() => VERSION_OF_MORE,
+                None => VERSION,
+            },
             method: self.verb.to_string(),
             url,
             headers,
@@ -250,7 +256,9 @@ impl Method {
         fields: &[(String, Node)],
     ) -> Result<(Option<Content>, Option<String>), BadArguments> {
         match (self.body, document) {
-            (BodyKind::Multipart, _) => Ok((Some(content::parts(fields, &self.part_types)?), None)),
+            (BodyKind::Multipart, _) => {
+                Ok((Some(content::parts(fields, &self.part_types, &self.part_headers)?), None))
+            }
             (BodyKind::Binary, Some(raw)) => {
                 let Some(file) = content::file(raw, "body")? else { return Ok((None, None)) };
                 let said = self.content_type.clone().or(file.kind);
@@ -330,54 +338,6 @@ impl Method {
             _ => Place::Body(vec![name.to_owned()]),
         })
     }
-
-    /// A path with its arguments in place. Each stays inside its segment, and no segment may climb.
-    fn path_of(&self, template: &Template, args: &Args) -> Result<Spliced, BadArguments> {
-        let mut out = Spliced::default();
-        for piece in &template.0 {
-            match piece {
-                Piece::Text(t) => out.push_str(t),
-                Piece::Key => out.push_key(),
-                Piece::Arg(path) => {
-                    let name = path.join(".");
-                    let own = match path.as_slice() {
-                        [name] => args.iter().find(|(n, _)| n == name).zip(self.style(name)),
-                        _ => None,
-                    };
-                    if let Some(((_, raw), style)) = own {
-                        out.push_str(&segment(raw, &name, style)?);
-                        continue;
-                    }
-                    let text = argument(args, path)?.filter(|t| !t.is_empty()).ok_or_else(|| {
-                        BadArguments::new(format!("argument `{name}` is part of the URL and must be given"))
-                    })?;
-                    if text.chars().any(|c| c.is_control() || c == '/' || c == '\\') {
-                        return Err(BadArguments::new(format!(
-                            "argument `{name}` is part of the URL and may have no slash and no control character"
-                        )));
-                    }
-                    out.push_str(&percent(&text));
-                }
-            }
-        }
-        if out.shown().split('/').any(|s| s == "." || s == "..") {
-            return Err(BadArguments::new("an argument would make `.` or `..` a part of the URL's path"));
-        }
-        Ok(out)
-    }
-}
-
-/// A list or an object as a part of a path.
-fn segment(raw: &RawValue, name: &str, style: Style) -> Result<String, BadArguments> {
-    let missing = || BadArguments::new(format!("argument `{name}` is part of the URL and must be given"));
-    let bare =
-        encode::joined(raw, name, style, str::to_owned)?.filter(|t| !t.is_empty()).ok_or_else(missing)?;
-    if bare.chars().any(|c| c.is_control() || c == '/' || c == '\\') {
-        return Err(BadArguments::new(format!(
-            "argument `{name}` is part of the URL and may have no slash and no control character"
-        )));
-    }
-    encode::joined(raw, name, style, percent)?.ok_or_else(missing)
 }
 
 /// An argument by its path, as text; `None` if it is absent or null.

@@ -32,7 +32,7 @@ pub(crate) enum ClientSecret {
 
 impl OAuth {
     /// The client, its secret read where it is named.
-    fn client(&self, env: impl Fn(&str) -> Option<String>) -> Result<Client, String> {
+    pub fn client(&self, env: impl Fn(&str) -> Option<String>) -> Result<Client, String> {
         let secret = match &self.client_secret {
             ClientSecret::Named(at) => {
                 Some(Zeroizing::new(read_secret(at, &env).map_err(|why| format!("client_secret: {why}"))?))
@@ -72,7 +72,7 @@ impl StoredAccount {
         let (scheme, oauth) = match &i.auth {
             Auth::Stored(scheme) => (scheme.clone(), None),
             Auth::OAuth(oauth) => (Scheme::Bearer, Some(oauth.clone())),
-            Auth::None | Auth::Shared(..) | Auth::Own(_) => return None,
+            Auth::None | Auth::Shared(..) | Auth::Own(_) | Auth::OwnTokens(_) => return None,
         };
         Some(StoredAccount {
             provider: i.title().unwrap_or(i.name()).to_owned(),
@@ -129,7 +129,7 @@ impl StoredAccount {
     }
 }
 
-/// A credential from the store, as a request is sent with it.
+/// A credential that had to be looked for, as a request is sent with it.
 #[derive(Clone, Debug)]
 pub struct Kept {
     pub(crate) header: Header,

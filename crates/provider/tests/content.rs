@@ -139,6 +139,56 @@ fn the_key_is_a_part_where_the_provider_wants_it() {
 }
 
 #[test]
+fn parts_have_the_headers_that_are_said() {
+    let i = form(
+        "styles = { f = \"file\", n = \"index\" }\npart_types = { t = \"text/csv\" }\npart_headers = { t = { X-Kind = \"a: b\", X-Ver = \"2\" }, f = { X-Of = \"f\" }, n = { X-Of = \"n\" }, never = { X-Of = \"x\" } }",
+    );
+    let args = r#"{"t":"1,2","f":["YQ=="],"n":["x","y"],"other":"o"}"#;
+    let sent = request(&i, "m", args).unwrap();
+    let body = String::from_utf8(sent.body().to_vec()).unwrap();
+    let heads: Vec<&str> = body
+        .split("--counterfoil-")
+        .filter_map(|part| part.split_once("\r\n")?.1.split_once("\r\n\r\n"))
+        .map(|(head, _)| head.strip_prefix("Content-Disposition: form-data; name=").unwrap())
+        .collect();
+    assert_eq!(
+        heads,
+        [
+            "\"t\"\r\nContent-Type: text/csv\r\nX-Kind: a: b\r\nX-Ver: 2",
+            "\"f\"; filename=\"f\"\r\nContent-Type: application/octet-stream\r\nX-Of: f",
+            "\"n[0]\"\r\nX-Of: n",
+            "\"n[1]\"\r\nX-Of: n",
+            "\"other\"",
+        ]
+    );
+    // An earlier program would send it without them, under the same key: it must not read it.
+    let m = i.method("m").unwrap();
+    let version = |args: &str| -> Value {
+        let intent = m.intent(args, &m.recovery(None).unwrap()).unwrap();
+        assert!(HttpIntent::decode(&intent.body).is_ok());
+        serde_json::from_slice::<Value>(&intent.body).unwrap()["v"].clone()
+    };
+    assert_eq!((version(args), version(r#"{"other":"o"}"#)), (json!(3), json!(2)));
+    for (said, why) in [
+        ("t = { Content-Type = \"a/b\" }", "can't stand there"),
+        ("t = { content-disposition = \"form-data\" }", "can't stand there"),
+        ("t = { \"X Y\" = \"z\" }", "can't stand there"),
+        ("t = { X = \"a\\r\\nY: b\" }", "can't stand there"),
+        ("t = { X = \"ä\" }", "can't stand there"),
+        ("t = { X = \" a\" }", "can't stand there"),
+        ("t = { X = \"${env:K}\" }", "can't stand there"),
+    ] {
+        let text = format!(
+            "name = \"p\"\nbase_url = \"http://127.0.0.1:1\"\n[methods.m]\nhttp = \"POST /a\"\nbody = \"multipart\"\npart_headers = {{ {said} }}\n"
+        );
+        let e = parse(&text).unwrap_err().to_string();
+        assert!(e.contains(why), "{said}: {e}");
+    }
+    let json = "name = \"p\"\nbase_url = \"http://127.0.0.1:1\"\n[methods.m]\nhttp = \"POST /a\"\npart_headers = { t = { X = \"a\" } }\n";
+    assert!(parse(json).unwrap_err().to_string().contains("only a form of parts"));
+}
+
+#[test]
 fn one_file_as_the_body() {
     let with = |extra: &str| {
         integration(

@@ -6,6 +6,7 @@ use common::{key, parse};
 use counterfoil_provider::{
     ConfigCredentials, HttpExecutor, Integration, Own, OwnCredentials, ReadOutcome, Whose, owned,
 };
+use credentials::{Client, Ticket};
 use ledger::{Executor, Intent, Looked, Millis, Sent};
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -48,12 +49,13 @@ struct Kept(Arc<Given>, Integration);
 
 #[async_trait::async_trait]
 impl OwnCredentials for Kept {
-    async fn find(&self, whose: &Whose<'_>) -> Result<Option<Own>, String> {
+    async fn find(&self, whose: &Whose<'_>, client: Option<&Client>) -> Result<Option<Own>, String> {
+        assert!(client.is_none());
         assert_eq!((whose.account, whose.mode), ("acme", "sandbox"));
         let key = (whose.principal.to_owned(), whose.origin.to_owned());
         let secret = self.0.0.lock().unwrap().get(&key).cloned();
         let account = self.1.method("m").unwrap().own_account().unwrap();
-        Ok(secret.map(|s| Own { mark: account.mark(&s).unwrap(), secret: s.into() }))
+        Ok(secret.map(|s| Own { mark: account.mark(&s).unwrap(), secret: s.into(), ticket: None }))
     }
 }
 
@@ -195,4 +197,88 @@ fn manifests_say_whose_it_is() {
         let e = with(auth).unwrap_err().to_string();
         assert!(e.contains(why), "{auth}: {e}");
     }
+    let oauth = |more: &str| {
+        format!(
+            "kind = \"oauth\"\nissuer = \"https://as.example\"\nclient_id = \"c\"\nper = \"principal\"\n{more}"
+        )
+    };
+    let own = account(&oauth("client_secret = \"${env:NO_SUCH_VARIABLE}\"")).unwrap();
+    assert_eq!((own.identity(), own.kind().as_str()), (Some(("https://as.example", "c")), "oauth"));
+    assert!(own.client().unwrap_err().contains("NO_SUCH_VARIABLE"));
+    let public = account(&oauth("")).unwrap();
+    assert_eq!(public.client().unwrap().map(|c| (c.id.as_str(), c.secret.is_none())), Some(("c", true)));
+    assert!(bearer.identity().is_none() && bearer.client().unwrap().is_none());
+    assert_eq!(public.leads_to(), Some(("https://as.example".to_owned(), "c")));
+    let told = "kind = \"oauth\"\nauthorize_url = \"https://people.example/in\"\ntoken_url = \"https://as.example/token\"\nclient_id = \"c\"\nper = \"principal\"";
+    let told = account(told).unwrap();
+    assert_eq!(told.leads_to(), Some(("https://people.example".to_owned(), "c")));
+    assert_eq!(told.identity(), Some(("https://as.example/token", "c")));
+    for (more, why) in [
+        ("flow = \"client_credentials\"", "leave `per` out, or `flow`"),
+        ("flow = \"client_credentials\"\nclient_secret = \"${env:K}\"", "leave `per` out, or `flow`"),
+        ("client_secret = \"store\"", "${env:NAME}"),
+        ("rotates = true", "rotates"),
+        ("secret = \"${env:K}\"", "client_secret"),
+    ] {
+        let e = with(&oauth(more)).unwrap_err().to_string();
+        assert!(e.contains(why), "{more}: {e}");
+    }
+}
+
+/// A token that is refused goes out no more where another one is to be had.
+#[tokio::test]
+async fn a_principals_refused_token_is_replaced_as_an_operators_is() {
+    /// A token, and another one after it was refused.
+    #[derive(Default)]
+    struct Tokens(Mutex<bool>);
+
+    #[async_trait::async_trait]
+    impl OwnCredentials for Tokens {
+        async fn find(&self, whose: &Whose<'_>, client: Option<&Client>) -> Result<Option<Own>, String> {
+            assert_eq!((whose.principal, client.map(|c| c.id.as_str())), ("alice", Some("c")));
+            let secret = if *self.0.lock().unwrap() { "second" } else { "first" };
+            let ticket = Some(Ticket::of(secret));
+            Ok(Some(Own { secret: secret.to_owned().into(), mark: "mark".into(), ticket }))
+        }
+        fn refused(&self, whose: &Whose<'_>, ticket: Ticket) -> bool {
+            assert_eq!(whose.principal, "alice");
+            let first = ticket == Ticket::of("first");
+            *self.0.lock().unwrap() |= first;
+            first
+        }
+    }
+
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let all = seen.clone();
+    let at = common::server(move |head| {
+        let auth = head.lines().find_map(|l| l.strip_prefix("authorization: Bearer ")).unwrap_or("none");
+        all.lock().unwrap().push(auth.to_owned());
+        if auth == "first" { (401, "{}".into()) } else { (200, r#"{"data":[]}"#.into()) }
+    });
+    let i = parse(&format!(
+        "name = \"p\"\naccount = \"acme\"\nbase_url = \"http://{}\"\npreset = \"square\"\n[auth]\nkind = \"oauth\"\nissuer = \"https://as.example\"\nclient_id = \"c\"\nper = \"principal\"\n[methods.m]\nhttp = \"POST /m\"\n[methods.r]\nhttp = \"GET /r\"",
+        at.await
+    ))
+    .unwrap();
+    let executor = || {
+        let credentials = ConfigCredentials::load_with(std::slice::from_ref(&i), |_| None).unwrap();
+        assert!(credentials.missing().is_empty());
+        HttpExecutor::new(Arc::new(credentials.with_own(Arc::new(Tokens::default()))))
+    };
+    let alice = owned(intent(&i), "alice", "mark").unwrap();
+    // A first send whose refusal is definite was not applied; a replay's says nothing. Both have the next one afterwards.
+    let e = executor();
+    assert!(matches!(send(&e, &alice, false).await, Sent::NotApplied { .. }));
+    assert!(matches!(send(&e, &alice, false).await, Sent::Applied(_)));
+    let e = executor();
+    assert!(matches!(send(&e, &alice, true).await, Sent::Unknown { .. }));
+    assert!(matches!(send(&e, &alice, true).await, Sent::Applied(_)));
+    // A read is asked once more.
+    let read = executor().read_as(i.method("r").unwrap(), Some("alice"), "{}", Millis(3000)).await.unwrap();
+    assert!(matches!(read, ReadOutcome::Answered(r) if r.status == 200));
+    assert_eq!(*seen.lock().unwrap(), ["first", "second", "first", "second", "first", "second"]);
+    // What was recorded under another connection is not sent.
+    let other = owned(intent(&i), "alice", "another").unwrap();
+    assert!(matches!(send(&executor(), &other, true).await, Sent::Withheld { .. }));
+    assert_eq!(seen.lock().unwrap().len(), 6);
 }

@@ -201,7 +201,7 @@ fn an_intent_pins_the_request_and_tells_people_no_query() {
     assert!(counterfoil_provider::HttpIntent::decode(b"{}").is_err());
     assert!(
         counterfoil_provider::HttpIntent::decode(
-            &String::from_utf8(a.body).unwrap().replace("{\"v\":1", "{\"v\":3").into_bytes()
+            &String::from_utf8(a.body).unwrap().replace("{\"v\":1", "{\"v\":4").into_bytes()
         )
         .unwrap_err()
         .contains("newer")

@@ -38,6 +38,13 @@ pub struct State {
     pub tokens: Tokens,
     /// Its answers name it, and it says so.
     pub names_itself: bool,
+    /// The ways by which a client may show its secret: what it tells of them, and takes. `None`: it tells nothing, and takes
+    /// what RFC 8414 says of that.
+    pub ways: Option<Vec<&'static str>>,
+    /// By which way each request for tokens came.
+    pub shown: Vec<&'static str>,
+    /// How often it was asked what it is.
+    pub told: usize,
     /// How long access tokens live, in seconds.
     pub life: u64,
     pub faults: Vec<Fault>,
@@ -113,6 +120,9 @@ impl Authority {
         let state = State {
             tokens: Tokens::Right,
             names_itself: true,
+            ways: None,
+            shown: Vec::new(),
+            told: 0,
             life: 3600,
             faults: Vec::new(),
             codes: HashMap::new(),
@@ -161,14 +171,17 @@ impl Authority {
     pub fn consent(&self, page: &str) -> Result<Sent> {
         let page = Url::parse(page)?;
         ensure!(
-            page.origin().ascii_serialization() == self.issuer() && page.path() == "/authorize",
+            page.origin().ascii_serialization() == self.issuer() && page.path().ends_with("/authorize"),
             "{page}"
         );
         let parameters: HashMap<String, String> = page.query_pairs().into_owned().collect();
         let of = |name: &str| parameters.get(name).cloned().with_context(|| format!("no {name} in {page}"));
         ensure!(of("response_type")? == "code" && of("code_challenge_method")? == "S256", "{page}");
         let redirect = Url::parse(&of("redirect_uri")?)?;
-        ensure!(redirect.host_str() == Some("127.0.0.1") && redirect.path() == "/callback", "{redirect}");
+        ensure!(
+            redirect.host_str() == Some("127.0.0.1") && redirect.path().ends_with("/callback"),
+            "{redirect}"
+        );
         let mut state = self.state();
         state.n += 1;
         let code = format!("CANARY-code-{}", state.n);
@@ -184,7 +197,7 @@ impl Authority {
             let asked = Asked::read(&mut reader)?;
             let (status, body) = match (asked.verb.as_str(), asked.path.as_str()) {
                 ("GET", "/.well-known/oauth-authorization-server") => (200, self.metadata().to_string()),
-                ("POST", "/token") => self.token(&asked),
+                ("POST", "/token" | "/elsewhere/token") => self.token(&asked),
                 (verb, path) if path.starts_with("/v1/things") => self.provider(verb, &asked)?,
                 _ => (404, "{}".into()),
             };
@@ -199,14 +212,20 @@ impl Authority {
 
     fn metadata(&self) -> Value {
         let issuer = self.issuer();
-        json!({
+        let mut state = self.state();
+        state.told += 1;
+        let mut all = json!({
             "issuer": issuer,
             "authorization_endpoint": format!("{issuer}/authorize"),
             "token_endpoint": format!("{issuer}/token"),
             "response_types_supported": ["code"],
             "code_challenge_methods_supported": ["S256"],
-            "authorization_response_iss_parameter_supported": self.state().names_itself,
-        })
+            "authorization_response_iss_parameter_supported": state.names_itself,
+        });
+        if let Some(ways) = &state.ways {
+            all["token_endpoint_auth_methods_supported"] = json!(ways);
+        }
+        all
     }
 
     fn token(&self, asked: &Asked) -> (u16, String) {
@@ -219,14 +238,31 @@ impl Authority {
         if let Tokens::Instead(status, body) = &state.tokens {
             return (*status, body.clone());
         }
-        let shown = {
-            let encoded: String = url::form_urlencoded::byte_serialize(CLIENT_SECRET.as_bytes()).collect();
-            let both = base64::engine::general_purpose::STANDARD.encode(format!("the-client:{encoded}"));
-            asked.header("authorization") == format!("Basic {both}")
-        };
         let form = asked.form();
         let of = |name: &str| form.get(name).map(String::as_str).unwrap_or_default();
-        if state.confidential && !shown {
+        let way = match (asked.header("authorization").as_str(), of("client_secret")) {
+            ("", "") => "none",
+            ("", _) => "client_secret_post",
+            (_, "") => "client_secret_basic",
+            // RFC 6749, section 2.3.
+            _ => return no(400, "invalid_request"),
+        };
+        state.shown.push(way);
+        let right = match way {
+            "client_secret_basic" => {
+                let encoded: String =
+                    url::form_urlencoded::byte_serialize(CLIENT_SECRET.as_bytes()).collect();
+                let both = base64::engine::general_purpose::STANDARD.encode(format!("the-client:{encoded}"));
+                asked.header("authorization") == format!("Basic {both}")
+            }
+            "client_secret_post" => (of("client_id"), of("client_secret")) == ("the-client", CLIENT_SECRET),
+            _ => !state.confidential && of("client_id") == "the-client",
+        };
+        let taken = match &state.ways {
+            Some(ways) => ways.contains(&way),
+            None => way != "client_secret_post",
+        };
+        if !right || !taken {
             return no(401, "invalid_client");
         }
         match of("grant_type") {

@@ -1,6 +1,6 @@
 //! `auth connect`: takes a secret from a terminal or from standard input, or gets tokens by OAuth, and keeps them encrypted.
 
-use super::fail::{Done, Fail, REFUSED};
+use super::fail::{Done, Fail, REFUSED, UNAVAILABLE};
 use super::out::Out;
 use super::place::Place;
 use crate::config::nearest;
@@ -9,8 +9,9 @@ use credentials::{About, Client, Connecting, Error, Flow, KeyAt, Secret, Store, 
 use ledger::Millis;
 use provider::{Integration, StoredAccount};
 use serde_json::{Value, json};
-use std::io::{IsTerminal as _, Read as _};
+use std::io::{ErrorKind, IsTerminal as _, Read as _};
 use std::process::{Command, Stdio};
+use tokio::signal::unix::{SignalKind, signal};
 use zeroize::Zeroizing;
 
 /// The most that is read from standard input, in bytes.
@@ -43,6 +44,21 @@ pub(super) struct Connect {
 }
 
 pub(super) async fn run(args: Connect, out: &Out) -> Done {
+    // Without somebody who listens, Ctrl-C would end the process before the prompt has made the terminal as it was.
+    let mut interrupts = signal(SignalKind::interrupt())
+        .map_err(|e| Fail::unavailable(format!("signals can't be listened for: {}", e.kind())))?;
+    tokio::select! {
+        biased;
+        done = connect(args, out) => done,
+        _ = interrupts.recv() => Err(interrupted("`counterfoil auth status` shows what is kept")),
+    }
+}
+
+fn interrupted(left: &str) -> Fail {
+    Fail::new(UNAVAILABLE, "interrupted", format!("interrupted; {left}"))
+}
+
+async fn connect(args: Connect, out: &Out) -> Done {
     let config = args.place.load()?;
     let loaded = load(&config, config.sandbox).map_err(crate::Error::from)?;
     let accounts = accounts(&loaded, &args.name)?;
@@ -160,9 +176,13 @@ impl Work<'_> {
             text
         } else if std::io::stdin().is_terminal() {
             let asked = rpassword::prompt_password(format!("{what}: "));
-            Zeroizing::new(
-                asked.map_err(|e| Fail::usage(format!("the terminal can't be read: {}", e.kind())))?,
-            )
+            Zeroizing::new(asked.map_err(|e| match e.kind() {
+                ErrorKind::Interrupted => interrupted("nothing was kept"),
+                ErrorKind::UnexpectedEof => {
+                    Fail::usage("the input ended before a secret was given; nothing was kept")
+                }
+                other => Fail::usage(format!("the terminal can't be read: {other}; nothing was kept")),
+            })?)
         } else {
             return Err(Fail::usage("this is no terminal; give the secret on standard input with --stdin"));
         };

@@ -15,7 +15,9 @@ const STORE: &str = "store";
 pub(super) fn auth(raw: Option<RawAuth>, mode: Mode) -> Result<Auth, String> {
     let Some(raw) = raw else { return Ok(Auth::None) };
     if raw.kind == RawAuthKind::Oauth {
-        return oauth(raw, mode).map(Auth::OAuth);
+        let own = raw.per == Some(RawPer::Principal);
+        let oauth = oauth(raw, mode)?;
+        return if own { each(&oauth).map(|()| Auth::OwnTokens(oauth)) } else { Ok(Auth::OAuth(oauth)) };
     }
     if let Some(field) = of_oauth(&raw) {
         return Err(format!("`{field}` belongs to auth kind = \"oauth\""));
@@ -92,10 +94,21 @@ fn of_oauth(raw: &RawAuth) -> Option<&'static str> {
     given.into_iter().find(|(_, given)| *given).map(|(name, _)| name)
 }
 
-fn oauth(raw: RawAuth, mode: Mode) -> Result<OAuth, String> {
-    if raw.per.is_some() {
-        return Err("auth kind = \"oauth\" is one account for all callers: leave `per` out".into());
+/// Whether each principal can have tokens of its own so.
+fn each(oauth: &OAuth) -> Result<(), String> {
+    if oauth.flow == Flow::ClientCredentials {
+        return Err(
+            "flow = \"client_credentials\" is one account for all callers: leave `per` out, or `flow`".into(),
+        );
     }
+    // The store is one user's on one machine, and has a client's secret beside tokens only.
+    if oauth.client_secret == ClientSecret::Kept {
+        return Err("client_secret = \"store\" is kept with the tokens of one user, and with per = \"principal\" each caller has its own: name it, as \"${env:NAME}\" or \"${file:PATH}\"".into());
+    }
+    Ok(())
+}
+
+fn oauth(raw: RawAuth, mode: Mode) -> Result<OAuth, String> {
     if raw.secret.is_some() {
         return Err("auth kind = \"oauth\" has no `secret`: its tokens are got by `counterfoil auth connect`; the client's own is `client_secret`".into());
     }

@@ -1,19 +1,21 @@
 //! Checks a manifest as written and builds the types from it.
 
 use super::auth::auth;
+use super::filling::Filling;
+use super::multipart::{part_headers, part_types};
 use super::parts::{
     Wrong, base_url, check_input, default_input, fixed_fields, fixed_query, headers, hide, mail_arguments,
-    part_types, places, styles, unique, verb_and_path, wrong,
+    places, styles, unique, verb_and_path, wrong,
 };
 use super::{Integration, Mode, document, looking};
 use crate::credentials::Auth;
 use crate::error::ConfigError;
-use crate::graphql::Kind;
-use crate::method::{Home, Marker, Method, MethodEffect, Place};
+use crate::graphql::{Beside, Kind};
+use crate::method::{Home, Method, MethodEffect, Place};
 use crate::parse;
 use crate::policy::{Carrier, KeyLookup, KeyMode, KeyScope, Keys, Policy, RawIdempotency, split};
 use crate::preset::Preset;
-use crate::raw::{BodyKind, RawAnswers, RawEffect, RawManifest, RawMethod, RawRetries, RawTimeouts};
+use crate::raw::{BodyKind, RawAnswers, RawEffect, RawManifest, RawMethod, RawRetries, RawTimeouts, Style};
 use crate::recovery::{Limits, Origin};
 use crate::template::is_name;
 use crate::text::{is_wire_name, wire_names};
@@ -54,14 +56,11 @@ pub(super) fn integration(
     let auth = auth(raw.auth, mode).map_err(|e| top("auth", e))?;
     let headers = headers(&raw.headers).map_err(|e| top("headers", e))?;
     let account = raw.account.unwrap_or_else(|| raw.name.clone());
-    let own = match &auth {
-        Auth::Own(scheme) => Some((raw.title.clone().unwrap_or_else(|| raw.name.clone()), scheme.clone())),
-        Auth::None | Auth::Shared(..) | Auth::Stored(_) | Auth::OAuth(_) => None,
-    };
+    let own = auth.own().map(|how| (raw.title.clone().unwrap_or_else(|| raw.name.clone()), how));
     let masked = auth.masked();
     let home = Arc::new(Home { account, mode, base, closed, headers, mark: Arc::default(), own, masked });
     // Tokens are replaced by others of the same account all the time.
-    let replaced = rotates || matches!(auth, Auth::OAuth(_));
+    let replaced = rotates || matches!(auth, Auth::OAuth(_) | Auth::OwnTokens(_));
 
     let idem = raw.execution_policy.idempotency;
     let by_preset = preset.idempotency.mode.is_some_and(|mode| mode != KeyMode::None);
@@ -273,7 +272,8 @@ impl Shared {
         };
         let (all_keys, key_origin, policy) = self.idempotency(raw.idempotency, read)?;
         let mut policy = policy.answered_by(document.as_ref().map(|d| d.field.as_str()));
-        let covered = all_keys.as_ref().filter(|k| !read && k.cover(&verb, &path));
+        let spans = raw.styles.0.iter().any(|(_, style)| *style == Style::Segments);
+        let covered = all_keys.as_ref().filter(|k| !read && k.cover(&verb, &path, spans));
         let (placed, mut key_lacks) = document::keys(document.as_ref(), covered)?;
         if undeclared {
             key_lacks = Some(UNDECLARED.into());
@@ -323,6 +323,7 @@ impl Shared {
         let styles = styles(raw.styles, &places, &path, &verb, body)?;
         let query = fixed_query(raw.query, &places, keys)?;
         let part_types = part_types(raw.part_types, body)?;
+        let part_headers = part_headers(raw.part_headers, body)?;
         let whole = places.iter().find(|(_, p)| *p == Place::Document);
         if let Some((name, _)) = whole {
             if places.iter().any(|(_, p)| matches!(p, Place::Body(_))) {
@@ -340,10 +341,15 @@ impl Shared {
                 ),
             );
         }
+        let marker = raw.marker.map(|m| looking::marker(m, body, document.as_ref())).transpose()?;
+        let filling = Filling { keys, unique: None, marker: marker.as_ref() };
+        let filled: Vec<&[String]> = filling.fields().iter().map(|(_, field)| *field).collect();
+        let text = filling.taken_up();
+        let beside = Beside { path: &in_path, text: &text, places: &places, filled: &filled };
         let mut input = match raw.input {
             Some(schema) => schema.0,
             None => match &document {
-                Some(document) => document.input(&in_path, &places, keys),
+                Some(document) => document.input(&beside),
                 None => default_input(&path, &places),
             },
         };
@@ -368,7 +374,7 @@ impl Shared {
         }
         check_input(&input, &path, &places)?;
         if let Some(document) = &document {
-            document.check(&input, &in_path, &places, keys).map_err(|e| ("input", e))?;
+            document.check(&input, &beside).map_err(|e| ("input", e))?;
             document.check_holes(keys).map_err(|e| ("graphql", e))?;
         }
         policy.json = raw.answers != Some(RawAnswers::Any);
@@ -377,65 +383,14 @@ impl Shared {
             // Nothing of the effect is in the request, so an object that exists already is not known to be its.
             policy.conflict.clear();
         }
-        let marker = match raw.marker {
-            None => None,
-            Some(m) => Some(looking::marker(m, body)?),
-        };
-        // An argument that the marker's text takes up goes nowhere else.
-        let taken_up =
-            |name: &str| matches!(&marker, Some(Marker::Text(_, t)) if t.args().any(|a| a == [name]));
         if body == BodyKind::Mail {
             mail_arguments(&input, &places, &path)?;
         }
         let fields = fixed_fields(raw.fields, &places, body, &input)?;
-        let fills = [
-            ("unique", unique.as_ref().map(|u| &u.field)),
-            (
-                "marker",
-                match &marker {
-                    Some(Marker::Field(f) | Marker::Text(f, _)) => Some(f),
-                    _ => None,
-                },
-            ),
-            (
-                "body",
-                match keys {
-                    Some(Keys { carrier: Carrier::Body(f), .. }) => Some(f),
-                    _ => None,
-                },
-            ),
-        ];
-        for (field, path) in fills {
-            let Some(path) = path else { continue };
-            if matches!(body, BodyKind::None | BodyKind::Mail) {
-                let has =
-                    if body == BodyKind::Mail { "a mail has no fields" } else { "the request has no body" };
-                return wrong(field, format!("the field `{}` is to be filled, but {has}", path.join(".")));
-            }
-            if fields.iter().any(|(fixed, _)| fixed == path) {
-                return wrong("fields", format!("`{}` is filled with the effect key", path.join(".")));
-            }
-            if let Some((whole, _)) = whole {
-                return wrong(
-                    field,
-                    format!(
-                        "the field `{}` is to be filled, but the argument `{whole}` is the whole body",
-                        path.join(".")
-                    ),
-                );
-            }
-            if path.len() == 1
-                && input.pointer(&format!("/properties/{}", path[0])).is_some()
-                && !(field == "marker" && taken_up(&path[0]))
-            {
-                return wrong(
-                    "input",
-                    format!("`{}` is filled by the gateway; take it out of `input`", path[0]),
-                );
-            }
-        }
+        let fills = Filling { keys, unique: unique.as_ref(), marker: marker.as_ref() };
+        fills.check(body, &fields, whole.map(|(name, _)| name), document.as_ref(), &input)?;
         let look = match (&raw.lookup, keys.and_then(|k| k.lookup.as_ref())) {
-            (Some(own), _) => Some(looking::lookup(own, &path, &verb)?),
+            (Some(own), _) => Some(looking::lookup(own, &path, &verb, &styles)?),
             (None, Some(KeyLookup::List { .. })) if document.is_some() => None,
             (None, Some(by_key)) => Some(looking::by_key(by_key, &path)),
             (None, None) => None,
@@ -466,6 +421,7 @@ impl Shared {
             places,
             styles,
             part_types,
+            part_headers,
             query,
             fields,
             body,

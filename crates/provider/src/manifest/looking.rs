@@ -1,11 +1,12 @@
 //! `lookup` and `marker` of a manifest, checked.
 
-use super::parts::{DEFAULT_MORE, Wrong, path_text, wrong};
+use super::parts::{DEFAULT_MORE, Wrong, path_text, spans, wrong};
+use crate::graphql::Document;
 use crate::lookup::{DEFAULT_MARGIN, Kept, Next, SinceForm};
 use crate::method::{Item, Lookup, Marker, Match, Window};
 use crate::parse::Table;
 use crate::policy::KeyLookup;
-use crate::raw::{BodyKind, RawAbsence, RawLookup, RawMarker, RawMatch, RawNext};
+use crate::raw::{BodyKind, RawAbsence, RawLookup, RawMarker, RawMatch, RawNext, Style};
 use crate::template::{Piece, Template};
 use crate::text::{check_pointer, field_path};
 use ledger::Millis;
@@ -19,13 +20,30 @@ fn bad(what: impl Into<String>) -> Wrong {
     ("lookup", what.into())
 }
 
-pub(super) fn lookup(raw: &RawLookup, own: &Template, verb: &http::Method) -> Result<Lookup, Wrong> {
+pub(super) fn lookup(
+    raw: &RawLookup,
+    own: &Template,
+    verb: &http::Method,
+    styles: &[(String, Style)],
+) -> Result<Lookup, Wrong> {
+    let asks = raw.graphql.as_deref().map(|text| asks(text, raw)).transpose()?;
     let path = match &raw.http {
         // The holes of a look-up are spelled out; those of a method's path are arguments.
+        Some(text) if asks.is_some() => at("POST", text)?,
         Some(text) => get(text)?,
         None if verb == http::Method::POST => own.clone(),
         None => return wrong("lookup", "`lookup` needs http = \"GET /…\""),
     };
+    let item = raw.fetch.as_ref().map(|f| item(&f.http, &f.at, &f.query)).transpose()?;
+    for (name, _) in styles.iter().filter(|(_, style)| *style == Style::Segments) {
+        spans(&path, name).map_err(bad)?;
+        if item.iter().any(|i| i.before.args().chain(i.after.args()).any(|a| a == [name.as_str()])) {
+            return wrong(
+                "lookup",
+                format!("fetch: `{name}` spans segments, so it can't stand beside {{item}}"),
+            );
+        }
+    }
     let (query, window) = query(raw)?;
     let matches = matches(&raw.matches)?;
     let pointers = raw.items.iter().chain(&raw.more).chain(raw.empty.0.iter().map(|(at, _)| at));
@@ -44,6 +62,10 @@ pub(super) fn lookup(raw: &RawLookup, own: &Template, verb: &http::Method) -> Re
         }
     }
     let next = raw.next.as_ref().map(next).transpose()?;
+    let variables = !raw.variables.0.is_empty() || raw.next.as_ref().is_some_and(|n| n.variable.is_some());
+    if asks.is_none() && variables {
+        return wrong("lookup", "variables are those of a query: `graphql`");
+    }
     if raw.pages.is_some() && next.is_none() {
         return wrong("lookup", "`pages` needs `next`, which says how the next one is found");
     }
@@ -55,6 +77,7 @@ pub(super) fn lookup(raw: &RawLookup, own: &Template, verb: &http::Method) -> Re
     }
     Ok(Lookup {
         path,
+        graphql: asks,
         query,
         window,
         items: raw.items.clone(),
@@ -68,7 +91,7 @@ pub(super) fn lookup(raw: &RawLookup, own: &Template, verb: &http::Method) -> Re
         next,
         pages: raw.pages,
         empty: raw.empty.0.clone(),
-        item: raw.fetch.as_ref().map(|f| item(&f.http, &f.at, &f.query)).transpose()?,
+        item,
         absence_is_doubt: raw.not_found == Some(RawAbsence::InDoubt),
         kept: None,
         visibility_lag: raw.visibility_lag.map(|s| s.0),
@@ -81,6 +104,7 @@ pub(super) fn by_key(by: &KeyLookup, own: &Template) -> Lookup {
     let key = || Template(vec![Piece::Key]);
     let at = |path: &Template| Lookup {
         path: path.clone(),
+        graphql: None,
         query: Vec::new(),
         window: None,
         items: None,
@@ -108,9 +132,60 @@ pub(super) fn by_key(by: &KeyLookup, own: &Template) -> Lookup {
     }
 }
 
+/// The query of a look-up, and what it is asked with.
+type Asks = (String, Vec<(String, Template)>);
+
+/// A query in GraphQL: what a GET would leave to HTTP has to be said by its answer.
+fn asks(text: &str, raw: &RawLookup) -> Result<Asks, Wrong> {
+    let cursor = raw.next.as_ref().and_then(|n| n.variable.as_deref());
+    let mut variables = Vec::new();
+    for (name, text) in &raw.variables.0 {
+        if cursor == Some(name) {
+            return wrong(
+                "lookup",
+                format!("${name} takes the cursor of a page; leave it out of `variables`"),
+            );
+        }
+        variables.push((name.clone(), value(text)?));
+    }
+    let given: Vec<&str> = variables.iter().map(|(name, _)| name.as_str()).collect();
+    let document = Document::asks(text, &given, cursor).map_err(bad)?;
+    let inside = |at: &Option<String>| at.as_ref().is_some_and(|at| at.starts_with("/data/"));
+    if !inside(&raw.items) {
+        return wrong(
+            "lookup",
+            "`graphql` needs `items`, the list in the answer: items = \"/data/orders/nodes\"",
+        );
+    }
+    if !inside(&raw.more) {
+        return wrong(
+            "lookup",
+            "`graphql` needs `more`, which says whether the list goes on: more = \"/data/orders/pageInfo/hasNextPage\"",
+        );
+    }
+    if raw.fetch.is_some() {
+        return wrong("lookup", "`fetch` is for a GET; let the query select what `match` compares");
+    }
+    if raw.next.as_ref().is_some_and(|n| n.variable.is_none()) {
+        return wrong(
+            "lookup",
+            "the next page of a query is asked for by a variable: next = { at = \"/data/orders/pageInfo/endCursor\", variable = \"after\" }",
+        );
+    }
+    Ok((document, variables))
+}
+
 fn get(text: &str) -> Result<Template, Wrong> {
-    let path =
-        text.strip_prefix("GET ").ok_or_else(|| bad(format!("http = {text:?}: a look-up is a GET")))?;
+    at("GET", text)
+}
+
+/// A path of a look-up that goes out with this verb.
+fn at(verb: &str, text: &str) -> Result<Template, Wrong> {
+    let path = text.strip_prefix(verb).and_then(|rest| rest.strip_prefix(' '));
+    let path = path.ok_or_else(|| match verb {
+        "GET" => bad(format!("http = {text:?}: a look-up is a GET")),
+        _ => bad(format!("http = {text:?}: a GraphQL query goes out with {verb}")),
+    })?;
     let path = Template::value(path.trim()).map_err(bad)?;
     match path.0.first() {
         Some(Piece::Text(t)) if t.starts_with('/') && !t.contains(['?', '#']) => {}
@@ -189,13 +264,15 @@ fn matches(raw: &Table<RawMatch>) -> Result<Vec<(String, Match)>, Wrong> {
 }
 
 fn next(raw: &RawNext) -> Result<Next, Wrong> {
-    match (&raw.at, &raw.query, &raw.link) {
-        (Some(at), Some(query), None) => {
+    match (&raw.at, raw.query.as_ref().xor(raw.variable.as_ref()), &raw.link) {
+        (Some(at), Some(name), None) => {
             check_pointer(at).map_err(bad)?;
-            Ok(Next::Cursor(at.clone(), query.clone()))
+            Ok(Next::Cursor(at.clone(), name.clone()))
         }
         (None, None, Some(rel))
-            if !rel.is_empty() && rel.bytes().all(|b| b.is_ascii_graphic() && b != b'"') =>
+            if raw.query.is_none()
+                && !rel.is_empty()
+                && rel.bytes().all(|b| b.is_ascii_graphic() && b != b'"') =>
         {
             Ok(Next::Link(rel.clone()))
         }
@@ -224,8 +301,13 @@ fn item(http: &str, at: &str, query: &Table<String>) -> Result<Item, Wrong> {
 }
 
 /// Where the effect key is put so that a look-up finds it.
-pub(super) fn marker(raw: RawMarker, body: BodyKind) -> Result<Marker, Wrong> {
+pub(super) fn marker(raw: RawMarker, body: BodyKind, document: Option<&Document>) -> Result<Marker, Wrong> {
     let bad = |what: String| ("marker", what);
+    // Beside a document there are only its variables.
+    let field_path = |field: &str| match document {
+        Some(document) => document.variable(field.strip_prefix("variables.").unwrap_or(field)),
+        None => field_path(field),
+    };
     let RawMarker { field, query, text, message_id } = raw;
     if message_id.is_none() && body == BodyKind::Mail {
         return wrong(

@@ -241,7 +241,7 @@ pub(super) fn styles(
         let place = places.iter().find(|(n, _)| n == name).map(|(_, p)| p);
         let reads = [http::Method::GET, http::Method::HEAD, http::Method::DELETE].contains(verb);
         let (known, whereto): (&[Style], &str) = match place {
-            _ if in_path => (&IN_ONE, "the path"),
+            _ if in_path => (&IN_PATH, "the path"),
             Some(Place::Header(_)) => (&IN_ONE, "a header"),
             Some(Place::Cookie(_)) => (&IN_COOKIE, "a cookie"),
             Some(Place::Query(_)) => (&IN_PAIRS, "the query"),
@@ -253,10 +253,35 @@ pub(super) fn styles(
         if !known.contains(style) {
             return wrong("styles", format!("`{name}` goes into {whereto}, which does not know that style"));
         }
+        if *style == Style::Segments {
+            spans(path, name).map_err(|e| ("styles", e))?;
+        }
     }
     Ok(given.0)
 }
 
+/// Whether an argument that spans segments has a place for them in a path: between slashes, and behind it no other hole, for
+/// two neighbours could share out one text in several ways.
+pub(super) fn spans(path: &Template, name: &str) -> Result<(), String> {
+    let is_it = |p: &Piece| matches!(p, Piece::Arg(path) if path.as_slice() == [name]);
+    let Some(at) = path.0.iter().position(is_it) else { return Ok(()) };
+    let (before, after) = (path.0[..at].last(), &path.0[at + 1..]);
+    let begins = matches!(before, Some(Piece::Text(t)) if t.ends_with('/'));
+    let ends = match after {
+        [] => true,
+        [Piece::Text(t)] => t.starts_with('/'),
+        _ => return Err(format!("`{name}` spans segments, so it must be the last hole of its path")),
+    };
+    if !begins || !ends {
+        return Err(format!(
+            "`{name}` spans segments, so it must stand between slashes, or at the path's end"
+        ));
+    }
+    Ok(())
+}
+
+/// What a path knows.
+const IN_PATH: [Style; 4] = [Style::Comma, Style::Pairs, Style::Json, Style::Segments];
 /// What a place for one text knows.
 const IN_ONE: [Style; 3] = [Style::Comma, Style::Pairs, Style::Json];
 /// What a cookie knows.
@@ -279,17 +304,6 @@ fn cookie_name(name: &str) -> Result<&str, String> {
         name if name.bytes().all(token) => Ok(name),
         _ => Err(format!("{name:?} is not a cookie's name")),
     }
-}
-
-/// What the parts of a form's fields are.
-pub(super) fn part_types(given: Table<String>, body: BodyKind) -> Result<Vec<(String, String)>, Wrong> {
-    if body != BodyKind::Multipart && !given.0.is_empty() {
-        return wrong("part_types", "only a form of parts has types of parts: body = \"multipart\"");
-    }
-    if let Some((field, kind)) = given.0.iter().find(|(_, kind)| !crate::content::is_media_type(kind)) {
-        return wrong("part_types", format!("`{field}`: {kind:?} is not a media type like \"image/png\""));
-    }
-    Ok(given.0)
 }
 
 /// What stands in the query of each request: nothing that an argument or the key puts there too.

@@ -58,10 +58,10 @@ pub(crate) struct Keys {
 }
 
 impl Keys {
-    /// Whether a key is honoured on this verb and path.
-    pub(crate) fn cover(&self, verb: &http::Method, path: &Template) -> bool {
+    /// Whether a key is honoured on this verb and path. With an argument that `spans` segments a path is no one endpoint's.
+    pub(crate) fn cover(&self, verb: &http::Method, path: &Template, spans: bool) -> bool {
         self.methods.iter().any(|m| m == verb.as_str())
-            && (self.endpoints.is_empty() || self.endpoints.iter().any(|e| fits(e, path)))
+            && (self.endpoints.is_empty() || !spans && self.endpoints.iter().any(|e| fits(e, path)))
     }
 }
 

@@ -77,6 +77,9 @@ impl Method {
         let look = self.lookup.as_ref().filter(|_| !self.lookup_needs_marker());
         let look = look.ok_or("its manifest describes no look-up")?;
         let items = look.items.clone().ok_or("its look-up asks for one object, and lists none")?;
+        if look.graphql.is_some() {
+            return Err("its look-up is a GraphQL query for one object, and lists none without a key");
+        }
         let path =
             fixed(&look.path).ok_or("its look-up's path names an argument, so there is no list of all")?;
         if look.item.is_some() {

@@ -1,12 +1,12 @@
 //! How a provider is asked about a request, and where a conflict leads: filled in but for the effect key.
 
 use super::{Args, check_url, filled};
-use crate::encode::{Lists, Pairs, percent};
+use crate::encode::{self, Lists, Pairs, percent};
 use crate::error::BadArguments;
-use crate::lookup::{ConflictPlan, Fetch, LookupPlan, Since};
+use crate::lookup::{ConflictPlan, Fetch, LookupPlan, Query, Since};
 use crate::method::{Item, Match, Method};
 use crate::policy::{KeyLookup, Keys};
-use crate::template::Spliced;
+use crate::template::{Piece, Spliced, Template};
 
 impl Method {
     pub(super) fn lookup_plan(&self, args: &Args) -> Result<Option<LookupPlan>, BadArguments> {
@@ -27,8 +27,10 @@ impl Method {
             url.push(&query.out);
         }
         check_url(&url)?;
+        let graphql = look.graphql.as_ref().map(|(document, variables)| query_of(document, variables, args));
         let mut plan = LookupPlan {
             url,
+            graphql: graphql.transpose()?,
             items: look.items.clone(),
             more: look.more.clone(),
             next: look.next.clone(),
@@ -105,6 +107,24 @@ impl Method {
         };
         Ok(Some(ConflictPlan { before, after, prove }))
     }
+}
+
+/// A query with its variables. One that is an argument and nothing else has its value as it is; one of an argument that was
+/// not given is left out.
+fn query_of(document: &str, given: &[(String, Template)], args: &Args) -> Result<Query, BadArguments> {
+    let mut variables = Vec::new();
+    for (name, template) in given {
+        let whole = match template.0.as_slice() {
+            [Piece::Arg(path)] if path.len() == 1 => args.iter().find(|(n, _)| *n == path[0]),
+            _ => None,
+        };
+        if let Some((_, raw)) = whole {
+            variables.push((name.clone(), Spliced::text(raw.get())));
+        } else if let Some(text) = filled(template, args, str::to_owned)? {
+            variables.push((name.clone(), encode::quoted(&text)));
+        }
+    }
+    Ok(Query { document: document.to_owned(), variables })
 }
 
 fn pointer(path: &[String]) -> String {

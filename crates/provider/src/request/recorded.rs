@@ -2,7 +2,7 @@
 
 use crate::content::Content;
 use crate::judge::{Answer, Observation};
-use crate::lookup::{ConflictPlan, LookupPlan};
+use crate::lookup::{ConflictPlan, LookupPlan, Question};
 use crate::policy::{self, KeyScope, Policy};
 use crate::template::Spliced;
 use http::{HeaderName, HeaderValue};
@@ -15,6 +15,8 @@ pub(super) const VERSION: u8 = 1;
 /// The version of one whose body is no text, or whose look-up says more: who knows only the first must not send it without
 /// its body, nor take another's object for its.
 pub(super) const VERSION_OF_MORE: u8 = 2;
+/// The version of one whose parts have headers, which must not go out without them.
+pub(super) const VERSION_OF_HEADS: u8 = 3;
 /// The recorded request: an intent's body. No secret is in it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HttpIntent {
@@ -74,7 +76,7 @@ impl HttpIntent {
     pub fn decode(bytes: &[u8]) -> Result<HttpIntent, String> {
         let intent: HttpIntent = serde_json::from_slice(bytes)
             .map_err(|_| "the recorded request can't be read by this version of Counterfoil".to_owned())?;
-        if ![VERSION, VERSION_OF_MORE].contains(&intent.v) {
+        if ![VERSION, VERSION_OF_MORE, VERSION_OF_HEADS].contains(&intent.v) {
             return Err("the recorded request was made by a newer version of Counterfoil".into());
         }
         Ok(intent)
@@ -125,6 +127,21 @@ impl HttpIntent {
         ordinary_headers(request.headers_mut());
         Ok(request)
     }
+}
+
+/// A question under the same static headers and account.
+pub(crate) fn ask(
+    question: &Question,
+    headers: &[(String, Spliced)],
+) -> Result<http::Request<bytes::Bytes>, String> {
+    let mut request = get(&question.url, headers)?;
+    if let Some(body) = &question.body {
+        *request.method_mut() = http::Method::POST;
+        *request.body_mut() = body.clone().into();
+        let json = HeaderValue::from_static("application/json");
+        request.headers_mut().insert(http::header::CONTENT_TYPE, json);
+    }
+    Ok(request)
 }
 
 /// A plain GET of a URL under the same static headers and account.
