@@ -2,10 +2,22 @@
 //! caller's calls and seen nowhere.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
+#[path = "connect/answers.rs"]
+mod answers;
+#[allow(dead_code, reason = "it plays for the tests of the user's own credentials, too")]
+#[path = "auth_connect/authority.rs"]
+mod authority;
 #[path = "connect/browser.rs"]
 mod browser;
 #[path = "connect/ear.rs"]
 mod ear;
+#[path = "connect/oauth.rs"]
+mod oauth;
+#[path = "connect/person.rs"]
+mod person;
+#[allow(dead_code, reason = "as the authority")]
+#[path = "auth_connect/stage.rs"]
+mod stage;
 
 use anyhow::{Context, Result, bail, ensure};
 use browser::{Browser, Form};

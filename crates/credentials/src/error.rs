@@ -89,4 +89,13 @@ impl Error {
     pub fn is_configuration(&self) -> bool {
         !matches!(self, Error::Busy | Error::Random | Error::Server(_))
     }
+
+    /// The word by which a refresh token itself is over (RFC 6749, section 5.2), if that was said.
+    #[must_use]
+    pub fn ended(&self) -> Option<&str> {
+        match self {
+            Error::Refused(word) if word == "invalid_grant" => Some(word),
+            _ => None,
+        }
+    }
 }

@@ -19,12 +19,17 @@ pub mod keyring;
 mod live;
 mod oauth;
 mod place;
+mod refused;
 mod store;
 
 pub use entry::{About, MAX_SECRET, Secret};
 pub use error::Error;
 pub use key::KeyAt;
-pub use live::{Found, Live, Ticket, Wanted};
-pub use oauth::{Client, Connecting, Endpoints, Flow, Tokens, check_url, client_credentials, is_loopback};
+pub use live::{Found, Live, REST, Wanted, ends_soon};
+pub use oauth::{
+    Answer, Away, Client, Code, Connecting, Endpoints, Flow, Server, Servers, Tokens, away, check_url,
+    client_credentials, is_loopback,
+};
 pub use place::{VARIABLE, directory};
+pub use refused::{Refused, Ticket};
 pub use store::{Entry, Listing, Store, unix_now};

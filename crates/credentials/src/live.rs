@@ -12,6 +12,7 @@ use crate::entry::{About, Secret};
 use crate::error::Error;
 use crate::files::Stamp;
 use crate::oauth::{Client, Flow, Http, Server, Tokens};
+use crate::refused::{Refused, Ticket};
 use crate::store::{Entry, Listing, Store, unix_now};
 use fit::{absent, ended, expired, fitting, is_given};
 use seal::MasterKey;
@@ -26,9 +27,7 @@ use zeroize::Zeroizing;
 /// A token is renewed this long before it ends, in seconds, or a quarter of its life where that is less.
 const EARLY: i64 = 60;
 /// After a renewal that failed for the moment, the next is tried this much later.
-const REST: Duration = Duration::from_secs(2);
-/// A token that is refused so soon after it replaced a refused one is not at fault.
-const ONCE_IN: Duration = Duration::from_secs(60);
+pub const REST: Duration = Duration::from_secs(2);
 
 /// What is looked for.
 #[derive(Clone, Copy, Debug)]
@@ -43,17 +42,6 @@ pub struct Wanted<'a> {
     pub kind: &'a str,
     /// Of OAuth: the client.
     pub client: Option<&'a Client>,
-}
-
-/// Which access token it was, without telling it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ticket(u64);
-
-impl Ticket {
-    fn of(token: &str) -> Ticket {
-        let digest = Sha256::digest(token.as_bytes());
-        Ticket(digest.iter().take(8).fold(0, |n, b| n << 8 | u64::from(*b)))
-    }
 }
 
 /// A credential, to be sent now.
@@ -135,15 +123,6 @@ impl Memory {
             self.client = Some(client.clone());
         }
     }
-}
-
-#[derive(Default)]
-struct Refused {
-    ticket: Option<Ticket>,
-    /// When a token was last renewed because of that.
-    renewed: Option<Instant>,
-    /// The one that another took the place of then: whoever still comes with it need not be told anything else.
-    replaced: Option<Ticket>,
 }
 
 /// Those of this process, by store.
@@ -245,25 +224,13 @@ impl Live {
             }
         };
         let turn = self.0.turn(wanted, client);
-        let mut refused = lock(&turn.refused);
-        if !renewable {
-            return false;
-        }
-        // Several were sent under the token that was refused; the first answer had it replaced for all of them.
-        if refused.replaced == Some(ticket) {
-            return true;
-        }
-        if refused.renewed.is_some_and(|at| at.elapsed() < ONCE_IN) {
-            return false;
-        }
-        refused.ticket = Some(ticket);
-        true
+        renewable && lock(&turn.refused).say(ticket)
     }
 
     async fn token(&self, wanted: &Wanted<'_>, client: &Client) -> Result<Found, String> {
         let turn = self.0.turn(wanted, client);
         let memory = turn.memory.clone().lock_owned().await;
-        let refused = lock(&turn.refused).ticket;
+        let refused = lock(&turn.refused).ticket();
         let told = Told {
             account: wanted.account.to_owned(),
             mode: wanted.mode.to_owned(),
@@ -274,8 +241,7 @@ impl Live {
         // Quick where nothing is to be done; else finished, whatever becomes of who asked.
         match self.0.clone().fresh(memory, &told, refused).await? {
             Fresh::Found(found, _memory) => {
-                // It is in use again: connected anew, for one.
-                lock(&turn.refused).replaced.take_if(|t| Some(*t) == found.ticket);
+                lock(&turn.refused).in_use(found.ticket);
                 Ok(found)
             }
             Fresh::Stale(memory) => {
@@ -283,15 +249,8 @@ impl Live {
                 let renewal = tokio::spawn(async move { inner.renew(memory, told, refused).await });
                 let renewed =
                     renewal.await.map_err(|_| "renewing it was interrupted; try again".to_owned())?;
-                if refused.is_some()
-                    && let Ok(found) = &renewed
-                {
-                    let mut now = lock(&turn.refused);
-                    // One that was given a second time is as good as it gets: it is not asked for again at once, either.
-                    if now.ticket.take_if(|t| Some(*t) == refused).is_some() {
-                        now.renewed = Some(Instant::now());
-                        now.replaced = refused.filter(|_| found.ticket != refused);
-                    }
+                if let Ok(found) = &renewed {
+                    lock(&turn.refused).renewed(refused, found.ticket);
                 }
                 renewed
             }
@@ -363,8 +322,14 @@ fn life(about: &About) -> Option<i64> {
 
 /// Whether a token may be used: not about to end, and not the refused one.
 fn good(expires: Option<i64>, life: Option<i64>, access: &str, refused: Option<Ticket>) -> bool {
+    !ends_soon(unix_now(), expires, life) && Some(Ticket::of(access)) != refused
+}
+
+/// Whether a token is to be renewed for its end. All in seconds.
+#[must_use]
+pub fn ends_soon(now: i64, expires: Option<i64>, life: Option<i64>) -> bool {
     let early = life.map_or(EARLY, |l| (l / 4).clamp(0, EARLY));
-    expires.is_none_or(|at| at - early > unix_now()) && Some(Ticket::of(access)) != refused
+    expires.is_some_and(|at| at - early <= now)
 }
 
 /// The mark of a client that acts for itself: whoever has its id at its server is the same account, by whichever secret.

@@ -31,7 +31,7 @@ impl Browser {
         Browser { at }
     }
 
-    fn exchange(&self, method: &str, url: &str, headers: &[(&str, &str)], body: &str) -> Result<Reply> {
+    pub fn exchange(&self, method: &str, url: &str, headers: &[(&str, &str)], body: &str) -> Result<Reply> {
         let path = url.find("/connect/").map(|i| &url[i..]).context("the page's path")?;
         let host = self.at.to_string();
         let mut all = headers.to_vec();

@@ -122,12 +122,12 @@ fn show_own(own: &Value, out: &Out) {
         return;
     }
     let row = |c: &Value| {
-        ["account", "mode", "origin", "principal", "since"]
+        ["account", "mode", "kind", "state", "expires", "origin", "principal", "since"]
             .map(|name| c[name].as_str().unwrap_or("-").to_owned())
             .to_vec()
     };
     out.say("");
     out.say("given by principals of their own:");
     let rows: Vec<Vec<String>> = all.iter().map(row).collect();
-    out.table(&["ACCOUNT", "MODE", "SENT TO", "PRINCIPAL", "SINCE"], &rows);
+    out.table(&["ACCOUNT", "MODE", "KIND", "STATE", "EXPIRES", "SENT TO", "PRINCIPAL", "SINCE"], &rows);
 }

@@ -185,7 +185,7 @@ async fn integrations(config: &Config, loaded: &Loaded, horizon: Millis, report:
     if loaded.missing.is_empty() {
         report.good("secrets", "all resolve");
     }
-    doctor_credentials::told(loaded, report);
+    doctor_credentials::told(config, loaded, report);
     // Every setting decided, as `serve` would: what can't work shows here.
     let core = match Core::open(config.clone(), Use::Catalog).await {
         Ok(core) => core,

@@ -1,10 +1,11 @@
 //! `doctor`: whether the user's credential store can be used, and which integrations can't be reached in this mode.
 
 use super::doctor::Report;
-use crate::run::{Loaded, credentials as kept};
+use crate::config::Config;
+use crate::run::{Loaded, credentials as kept, pages};
 
 /// See the module.
-pub(super) fn told(loaded: &Loaded, report: &mut Report) {
+pub(super) fn told(config: &Config, loaded: &Loaded, report: &mut Report) {
     for i in &loaded.integrations {
         if i.closed().is_some() {
             report.warn(
@@ -13,6 +14,13 @@ pub(super) fn told(loaded: &Loaded, report: &mut Report) {
                 "add base_url = { sandbox = \"https://…\", production = \"https://…\" }, or serve in production mode",
             );
         }
+    }
+    for account in loaded.integrations.iter().filter_map(|i| i.own_account()) {
+        let (Some((issuer, client)), Some(at)) = (account.identity(), redirect(config)) else { continue };
+        report.good(
+            &account.account,
+            format!("each principal connects at {issuer}, where client {client} must have the redirect {at}"),
+        );
     }
     let store = match kept::store() {
         Ok(store) => store,
@@ -40,4 +48,11 @@ pub(super) fn told(loaded: &Loaded, report: &mut Report) {
             "put it right; calls that need one fail before they send",
         ),
     }
+}
+
+/// Where authorization servers send people back to.
+fn redirect(config: &Config) -> Option<String> {
+    let base = pages(config, config.server.listen)?;
+    let base = base.strip_suffix(":0").map_or_else(|| base.clone(), |base| format!("{base}:PORT"));
+    Some(format!("{base}/connect/callback"))
 }

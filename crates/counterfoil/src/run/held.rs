@@ -178,7 +178,7 @@ fn limit(config: &Config) -> Duration {
 }
 
 /// Where people reach the pages of this server, if they can: beside the endpoint that is public, or at the loopback address.
-fn pages(config: &Config, address: SocketAddr) -> Option<String> {
+pub(crate) fn pages(config: &Config, address: SocketAddr) -> Option<String> {
     let Some(url) = &config.server.public_url else {
         return address.ip().is_loopback().then(|| format!("http://{address}"));
     };

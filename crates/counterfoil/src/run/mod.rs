@@ -25,7 +25,7 @@ pub(crate) use self::core::data_directory;
 pub use self::core::{Core, Use};
 pub use assemble::{Loaded, load};
 pub use control::Operator;
-pub(crate) use held::{Held, Sockets};
+pub(crate) use held::{Held, Sockets, pages};
 pub(crate) use lines::{NAME as LINES, Refused, Terms, greet};
 
 use crate::Error;

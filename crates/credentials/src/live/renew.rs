@@ -10,9 +10,6 @@ use std::sync::Arc;
 use std::time::Instant;
 use tokio::sync::OwnedMutexGuard;
 
-/// Only this word says that the refresh token itself is over (RFC 6749, section 5.2).
-const OVER: &str = "invalid_grant";
-
 impl Inner {
     /// The token that is there, if it may be used.
     pub(super) async fn fresh(
@@ -94,8 +91,8 @@ impl Inner {
                 Ok(found)
             }
             // Kept, or told by the store: nothing more is asked.
-            Err(Error::Refused(word)) if told.client.flow == Flow::Code && word == OVER => {
-                Err(ended(&told.wanted(), &word))
+            Err(e) if told.client.flow == Flow::Code && e.ended().is_some() => {
+                Err(ended(&told.wanted(), e.ended().unwrap_or_default()))
             }
             Err(e) => {
                 let said = self.usable(&memory, &told, &e, refused);
@@ -208,18 +205,18 @@ impl Inner {
                 tracing::info!(account = told.account, mode = told.mode, "an access token was renewed");
                 self.keep(memory, about, secret).await
             }
-            Err(Error::Refused(word)) => {
+            Err(e @ Error::Refused(_)) => {
                 tracing::warn!(
                     account = told.account,
                     mode = told.mode,
-                    why = word,
+                    why = %e,
                     "the renewal of a token was refused"
                 );
-                if word == OVER {
-                    let about = About { refused: Some(word.clone()), ..entry.about };
+                if let Some(word) = e.ended() {
+                    let about = About { refused: Some(word.to_owned()), ..entry.about };
                     self.put(about, secret).await?;
                 }
-                Err(Error::Refused(word))
+                Err(e)
             }
             Err(e) => {
                 memory.server = None;

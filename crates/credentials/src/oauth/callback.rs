@@ -1,5 +1,6 @@
 //! The loopback address at which a browser comes back (RFC 8252, section 7.3): one page, on 127.0.0.1, for one answer.
 
+use super::answer::Answer;
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::Full;
@@ -7,7 +8,6 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use std::collections::HashMap;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -25,10 +25,7 @@ const MAX_HEAD: usize = 32 << 10;
 
 /// What a browser brought.
 pub(super) struct Brought {
-    /// The parameters; one that was given twice is not among them, but in `twice`.
-    pub parameters: HashMap<String, String>,
-    /// A parameter was given twice (RFC 6749, section 3.1: must not be).
-    pub twice: bool,
+    pub answer: Answer,
     /// What the page shall say.
     pub say: oneshot::Sender<Page>,
 }
@@ -77,14 +74,9 @@ async fn answer(
     if host != Some(&at.to_string()) || request.method() != Method::GET || request.uri().path() != PATH {
         return shown(StatusCode::NOT_FOUND, "Not found", "There is nothing here.");
     }
-    let mut parameters = HashMap::new();
-    let mut twice = false;
-    let query = request.uri().query().unwrap_or_default();
-    for (name, value) in url::form_urlencoded::parse(query.as_bytes()) {
-        twice |= parameters.insert(name.into_owned(), value.into_owned()).is_some();
-    }
+    let answer = Answer::read(request.uri().query().unwrap_or_default());
     let (say, said) = oneshot::channel();
-    if hand.send(Brought { parameters, twice, say }).await.is_err() {
+    if hand.send(Brought { answer, say }).await.is_err() {
         return shown(StatusCode::GONE, "Over", "Nothing waits for this any more.");
     }
     match said.await {

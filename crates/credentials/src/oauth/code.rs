@@ -1,20 +1,18 @@
 //! The authorization code flow: a person is sent to the server, and comes back to a loopback address.
 
+use super::Client;
 use super::callback::{self, Brought, PATH, Page};
 use super::http::Http;
 use super::metadata::{Server, server};
-use super::token::{Tokens, about, basic, exchange};
-use super::{Client, known};
+use super::token::{Away, Tokens, away, exchange};
 use crate::error::Error;
-use oauth2::{
-    AuthUrl, AuthorizationCode, CsrfToken, PkceCodeChallenge, PkceCodeVerifier, RedirectUrl, Scope,
-};
-use std::collections::HashMap;
+use oauth2::CsrfToken;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
+use zeroize::Zeroizing;
 
 /// How many answers that are none of ours are refused until the whole is given up.
 const FOREIGN: usize = 20;
@@ -27,9 +25,9 @@ pub struct Connecting {
     http: Http,
     client: Client,
     server: Server,
-    state: CsrfToken,
-    verifier: PkceCodeVerifier,
-    redirect: RedirectUrl,
+    state: String,
+    verifier: Zeroizing<String>,
+    redirect: String,
     brought: mpsc::Receiver<Brought>,
     serving: JoinSet<()>,
 }
@@ -42,11 +40,6 @@ impl Connecting {
     pub async fn begin(client: Client, port: u16) -> Result<Connecting, Error> {
         let http = Http::new();
         let server = server(&http, &client).await?;
-        let Some(authorize) = server.authorize.clone() else {
-            return Err(Error::Server(
-                "the authorization server tells no place where people are sent".into(),
-            ));
-        };
         let bind = |e: std::io::Error| {
             Error::Server(format!(
                 "nothing can listen at 127.0.0.1:{port} ({}); use another --port",
@@ -56,20 +49,9 @@ impl Connecting {
         let listener =
             TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, port))).await.map_err(bind)?;
         let at = listener.local_addr().map_err(bind)?;
-        let redirect = RedirectUrl::new(format!("http://{at}{PATH}"))
-            .map_err(|_| Error::Server("the address of the redirect can't be written".into()))?;
-        let (challenge, verifier) = PkceCodeChallenge::new_random_sha256();
-        let known = basic(&client, &server)
-            .set_auth_uri(AuthUrl::from_url(authorize))
-            .set_redirect_uri(redirect.clone());
-        let mut ask = known
-            .authorize_url(CsrfToken::new_random)
-            .add_scopes(client.scopes.iter().cloned().map(Scope::new))
-            .set_pkce_challenge(challenge);
-        for (name, value) in about(&client) {
-            ask = ask.add_extra_param(name, value);
-        }
-        let (url, state) = ask.url();
+        let redirect = format!("http://{at}{PATH}");
+        let state = CsrfToken::new_random().into_secret();
+        let Away { url, verifier } = away(&client, &server, &redirect, &state)?;
         let (hand, brought) = mpsc::channel(1);
         let mut serving = JoinSet::new();
         serving.spawn(callback::serve(listener, at, hand));
@@ -97,7 +79,7 @@ impl Connecting {
                 )));
             };
             // RFC 6749, section 10.12. Whoever does not know the state did not come from what was asked.
-            if brought.parameters.get("state") == Some(self.state.secret()) {
+            if brought.answer.state() == Some(&self.state) {
                 break brought;
             }
             let _ = brought.say.send(Page::Foreign);
@@ -111,12 +93,12 @@ impl Connecting {
         };
         // From here on no other answer is taken.
         self.brought.close();
-        let Brought { parameters, twice, say } = brought;
-        let done = match proved(&parameters, twice, &self.server) {
+        let Brought { answer, say } = brought;
+        let done = match answer.code(&self.server) {
             Err(e) => Err(e),
             Ok(code) => {
                 let (http, client, server) = (&self.http, &self.client, &self.server);
-                let got = exchange(http, client, server, code, self.verifier, self.redirect).await;
+                let got = exchange(http, client, server, code, &self.verifier, &self.redirect).await;
                 got.and_then(keep)
             }
         };
@@ -125,80 +107,5 @@ impl Connecting {
         tokio::time::sleep(Duration::from_millis(200)).await;
         self.serving.shutdown().await;
         done
-    }
-}
-
-/// The code, if the answer is the server's own.
-fn proved(
-    parameters: &HashMap<String, String>,
-    twice: bool,
-    server: &Server,
-) -> Result<AuthorizationCode, Error> {
-    let refused = |why: &str| Error::Server(format!("the answer was refused: {why}. Nothing was kept"));
-    if twice {
-        return Err(refused("it has a parameter twice"));
-    }
-    // RFC 9207, section 2.4: before anything else of it counts.
-    match (parameters.get("iss"), &server.issuer) {
-        (Some(iss), Some(issuer)) if iss == issuer => {}
-        (Some(_), Some(_)) => {
-            return Err(refused("it names another issuer than the one that was asked (a mix-up of servers)"));
-        }
-        (Some(_), None) => {
-            return Err(refused(
-                "it names its issuer, and the manifest has none to compare with; set `issuer` in [auth]",
-            ));
-        }
-        (None, _) if server.names_itself => {
-            return Err(refused("it does not name its issuer, and this server always does"));
-        }
-        (None, _) => {}
-    }
-    if let Some(error) = parameters.get("error") {
-        return Err(Error::Refused(known(error).into()));
-    }
-    match parameters.get("code") {
-        Some(code) if !code.is_empty() => Ok(AuthorizationCode::new(code.clone())),
-        _ => Err(refused("it has no code")),
-    }
-}
-
-#[cfg(test)]
-#[allow(clippy::unwrap_used)]
-mod tests {
-    use super::*;
-
-    fn server(issuer: Option<&str>, names_itself: bool) -> Server {
-        Server {
-            issuer: issuer.map(str::to_owned),
-            authorize: None,
-            token: "https://as.example/token".parse().unwrap(),
-            names_itself,
-            secret_in_body: false,
-        }
-    }
-
-    fn told(parameters: &[(&str, &str)], server: &Server) -> String {
-        let map = parameters.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();
-        proved(&map, false, server).map_or_else(|e| e.to_string(), |code| code.secret().clone())
-    }
-
-    #[test]
-    fn an_answer_is_taken_from_the_server_that_was_asked_only() {
-        let (plain, strict) = (server(Some("https://as"), false), server(Some("https://as"), true));
-        assert_eq!(told(&[("code", "c")], &plain), "c");
-        assert_eq!(told(&[("code", "c"), ("iss", "https://as")], &plain), "c");
-        assert_eq!(told(&[("code", "c"), ("iss", "https://as")], &strict), "c");
-        assert!(told(&[("code", "c")], &strict).contains("does not name its issuer"));
-        for server in [&plain, &strict] {
-            assert!(told(&[("code", "c"), ("iss", "https://as/")], server).contains("mix-up"));
-            // Before the error is believed.
-            assert!(told(&[("error", "access_denied"), ("iss", "https://evil")], server).contains("mix-up"));
-        }
-        assert!(told(&[("code", "c"), ("iss", "https://as")], &server(None, false)).contains("set `issuer`"));
-        assert!(told(&[("error", "access_denied")], &plain).contains("access_denied"));
-        assert!(!told(&[("error", "CANARY")], &plain).contains("CANARY"));
-        assert!(told(&[], &plain).contains("no code"));
-        assert!(proved(&HashMap::new(), true, &plain).unwrap_err().to_string().contains("twice"));
     }
 }

@@ -7,16 +7,16 @@ use http::Request;
 use serde::Deserialize;
 use url::Url;
 
-/// An authorization server.
+/// An authorization server, as it told of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Server {
-    pub issuer: Option<String>,
-    pub authorize: Option<Url>,
-    pub token: Url,
+pub struct Server {
+    pub(crate) issuer: Option<String>,
+    pub(crate) authorize: Option<Url>,
+    pub(crate) token: Url,
     /// Its answers name it (RFC 9207): one that doesn't is not its own.
-    pub names_itself: bool,
+    pub(crate) names_itself: bool,
     /// It takes a client's secret in the body only.
-    pub secret_in_body: bool,
+    pub(crate) secret_in_body: bool,
 }
 
 #[derive(Deserialize)]

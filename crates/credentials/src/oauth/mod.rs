@@ -1,19 +1,25 @@
-//! OAuth 2.1, as a client: authorization code with PKCE at a loopback redirect, client credentials, refresh.
+//! OAuth 2.1, as a client: authorization code with PKCE, at a loopback redirect or at a page of a server; client credentials;
+//! refresh.
 //!
 //! Requests and answers of the token endpoint are the library's (`oauth2`); what is checked beyond them is here: https outside
 //! loopback, no redirects, bounded answers, metadata that names its own issuer (RFC 8414), answers that name the issuer they
 //! come from (RFC 9207), bearer tokens only.
 
+mod answer;
 mod callback;
 mod code;
 mod http;
 mod metadata;
+mod servers;
 mod token;
 
+pub use answer::{Answer, Code};
 pub use code::Connecting;
 pub(crate) use http::Http;
-pub(crate) use metadata::{Server, server};
-pub use token::{Tokens, client_credentials};
+pub use metadata::Server;
+pub(crate) use metadata::server;
+pub use servers::Servers;
+pub use token::{Away, Tokens, away, client_credentials};
 pub(crate) use token::{credentials_grant, refresh};
 
 use std::fmt;
@@ -29,7 +35,7 @@ pub enum Flow {
 }
 
 /// Where an authorization server is.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Endpoints {
     /// It tells at its issuer's metadata.
     Discover {
@@ -75,6 +81,14 @@ pub struct Client {
     pub resource: Option<String>,
     /// The same, for servers that ask for it in this way.
     pub audience: Option<String>,
+}
+
+impl Client {
+    /// Whose its tokens are, and its id: by another of either it is another account.
+    #[must_use]
+    pub fn identity(&self) -> (&str, &str) {
+        (self.endpoints.identity(), &self.id)
+    }
 }
 
 impl fmt::Debug for Client {

@@ -1,5 +1,6 @@
 //! The token endpoint: what is asked of it, and what its answer must be.
 
+use super::answer::Code;
 use super::http::{Http, NoAnswer};
 use super::metadata::{Server, server};
 use super::{Client, known};
@@ -11,9 +12,9 @@ use oauth2::basic::{
     BasicClient, BasicErrorResponseType, BasicRequestTokenError, BasicTokenResponse, BasicTokenType,
 };
 use oauth2::{
-    AsyncHttpClient, AuthType, AuthorizationCode, ClientId, ClientSecret, EndpointNotSet, EndpointSet,
-    HttpRequest, HttpResponse, PkceCodeVerifier, RedirectUrl, RefreshToken, Scope, TokenResponse as _,
-    TokenUrl,
+    AsyncHttpClient, AuthType, AuthUrl, ClientId, ClientSecret, CsrfToken, EndpointNotSet, EndpointSet,
+    HttpRequest, HttpResponse, PkceCodeChallenge, PkceCodeVerifier, RedirectUrl, RefreshToken, Scope,
+    TokenResponse as _, TokenUrl,
 };
 use std::pin::Pin;
 use std::sync::Arc;
@@ -34,6 +35,14 @@ pub struct Tokens {
     pub expires: Option<i64>,
     /// What it may be used for.
     pub scopes: Vec<String>,
+}
+
+impl Tokens {
+    /// How long the access token lives from now on, in seconds, if that was said.
+    #[must_use]
+    pub fn life(&self) -> Option<i64> {
+        self.expires.map(|at| at - unix_now())
+    }
 }
 
 impl std::fmt::Debug for Tokens {
@@ -66,17 +75,53 @@ pub(super) fn about(client: &Client) -> Vec<(&'static str, String)> {
     both.into_iter().filter_map(|(name, value)| Some((name, value.clone()?))).collect()
 }
 
+/// A person who is to be sent to the server.
+pub struct Away {
+    /// Where.
+    pub url: url::Url,
+    /// What proves later that the same client asks (RFC 7636). A secret until then.
+    pub verifier: Zeroizing<String>,
+}
+
+/// Where a person has to go, to come back to `redirect` with this state.
+///
+/// # Errors
+/// The server sends nobody anywhere, or the redirect is no address.
+pub fn away(client: &Client, server: &Server, redirect: &str, state: &str) -> Result<Away, Error> {
+    let Some(authorize) = server.authorize.clone() else {
+        return Err(Error::Server("the authorization server tells no place where people are sent".into()));
+    };
+    let (challenge, verifier) = PkceCodeChallenge::new_random_sha256();
+    let known =
+        basic(client, server).set_auth_uri(AuthUrl::from_url(authorize)).set_redirect_uri(address(redirect)?);
+    let mut ask = known
+        .authorize_url(|| CsrfToken::new(state.to_owned()))
+        .add_scopes(client.scopes.iter().cloned().map(Scope::new))
+        .set_pkce_challenge(challenge);
+    for (name, value) in about(client) {
+        ask = ask.add_extra_param(name, value);
+    }
+    let (url, _) = ask.url();
+    Ok(Away { url, verifier: Zeroizing::new(verifier.into_secret()) })
+}
+
+fn address(redirect: &str) -> Result<RedirectUrl, Error> {
+    RedirectUrl::new(redirect.to_owned())
+        .map_err(|_| Error::Server("the address of the redirect can't be written".into()))
+}
+
 /// The code's tokens.
 pub(super) async fn exchange(
     http: &Http,
     client: &Client,
     server: &Server,
-    code: AuthorizationCode,
-    verifier: PkceCodeVerifier,
-    redirect: RedirectUrl,
+    code: Code,
+    verifier: &Zeroizing<String>,
+    redirect: &str,
 ) -> Result<Tokens, Error> {
-    let known = basic(client, server).set_redirect_uri(redirect);
-    let mut request = known.exchange_code(code).set_pkce_verifier(verifier);
+    let known = basic(client, server).set_redirect_uri(address(redirect)?);
+    let verifier = PkceCodeVerifier::new(verifier.to_string());
+    let mut request = known.exchange_code(code.0).set_pkce_verifier(verifier);
     for (name, value) in about(client) {
         request = request.add_extra_param(name, value);
     }

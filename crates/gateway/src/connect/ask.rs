@@ -61,7 +61,7 @@ pub(crate) async fn wait(
     let until = Instant::now() + most.duration();
     tokio::pin!(gone);
     loop {
-        let found = connections.find(&whose(account, principal)).await?;
+        let found = connections.find(&whose(account, principal), account.client()?).await?;
         if found.is_some() || Instant::now() >= until {
             return Ok(found);
         }

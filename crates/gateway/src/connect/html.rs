@@ -13,13 +13,15 @@ input{font:inherit;width:100%;box-sizing:border-box;padding:.4em}button{font:inh
 .note{color:#555}.wrong{color:#a40000}";
 
 /// Nothing is loaded, run, framed or sent elsewhere; the style is known by its hash.
-static POLICY: LazyLock<HeaderValue> = LazyLock::new(|| {
+static POLICY: LazyLock<HeaderValue> = LazyLock::new(|| policy("'self'"));
+
+fn policy(forms: &str) -> HeaderValue {
     let hash = base64::engine::general_purpose::STANDARD.encode(Sha256::digest(STYLE));
     let policy = format!(
-        "default-src 'none'; style-src 'sha256-{hash}'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+        "default-src 'none'; style-src 'sha256-{hash}'; form-action {forms}; frame-ancestors 'none'; base-uri 'none'"
     );
     HeaderValue::try_from(policy).unwrap_or(HeaderValue::from_static("default-src 'none'"))
-});
+}
 
 /// What a person is shown before giving a secret.
 pub(super) struct Shown<'a> {
@@ -80,24 +82,71 @@ pub(super) fn form(status: StatusCode, shown: &Shown<'_>) -> Response {
     } else {
         String::new()
     };
+    let wanted = escaped(&shown.account.wanted());
+    // Of OAuth the page takes nothing: it leads on.
+    let leads_to = shown.account.leads_to();
+    let (what, way, act) = match &leads_to {
+        None => (
+            wanted.clone(),
+            format!(
+                "<label for=\"secret\">{wanted}</label>\n\
+                 <input id=\"secret\" name=\"secret\" type=\"password\" autocomplete=\"off\" required maxlength=\"4096\">\n"
+            ),
+            "Store it".to_owned(),
+        ),
+        Some((place, client)) => (
+            format!(
+                "Tokens that {} gives this server (its client {}) with your consent",
+                escaped(place),
+                escaped(client)
+            ),
+            String::new(),
+            format!("Continue to {}", escaped(place)),
+        ),
+    };
     let body = format!(
-        "<p>A call of <code>{tool}</code> waits for it. Go on only if you made that call: what you enter here is used for the calls of \
+        "<p>A call of <code>{tool}</code> waits for it. Go on only if you made that call: what you give here is used for the calls of \
          <strong>{principal}</strong>, and for nobody else's.</p>\n{wrong}\
          <dl><dt>Server</dt><dd>{server}</dd><dt>Provider</dt><dd>{provider}, {origin} ({mode})</dd>\
          <dt>What the call does</dt><dd>{purpose}</dd><dt>For whom</dt><dd>{principal}</dd>\
-         <dt>What is stored</dt><dd>{wanted}, encrypted, in this server's ledger. It is sent to {origin} with the calls of {principal}, \
+         <dt>What is stored</dt><dd>{what}, encrypted, in this server's ledger. It is sent to {origin} with the calls of {principal}, \
          and shown to nobody: no client, no model, no log. An operator of this server can have it forgotten.</dd></dl>\n\
          <form method=\"post\" autocomplete=\"off\">\n{key}\
-         <label for=\"secret\">{wanted}</label>\n\
-         <input id=\"secret\" name=\"secret\" type=\"password\" autocomplete=\"off\" required maxlength=\"4096\">\n\
-         <button type=\"submit\">Store it</button>\n</form>",
+         {way}<button type=\"submit\">{act}</button>\n</form>",
         tool = escaped(shown.tool),
         server = escaped(shown.server),
         mode = shown.account.mode,
         purpose = escaped(shown.purpose),
-        wanted = escaped(&shown.account.wanted()),
     );
-    page(status, &format!("Connect {provider}"), &body)
+    let mut response = page(status, &format!("Connect {provider}"), &body);
+    if let Some((place, _)) = leads_to {
+        // The answer to the form leads to the authorization server, and that one perhaps to others.
+        let forms = if place.starts_with("http:") { "'self' https: http:" } else { "'self' https:" };
+        response.headers_mut().insert(header::CONTENT_SECURITY_POLICY, policy(forms));
+    }
+    response
+}
+
+/// On to the authorization server.
+pub(super) fn onward(url: &str, cookie: &str) -> Option<Response> {
+    let mut headers = HeaderMap::new();
+    headers.insert(header::LOCATION, HeaderValue::try_from(url).ok()?);
+    headers.insert(header::SET_COOKIE, HeaderValue::try_from(cookie).ok()?);
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    Some((StatusCode::SEE_OTHER, headers).into_response())
+}
+
+/// The person came back, and there is nothing to store. The link is as good as it was.
+pub(super) fn not_connected(account: &OwnAccount, why: &str, token: &str) -> Response {
+    let provider = escaped(&account.provider);
+    let body = format!(
+        "<p>What happened: {}.</p><p>Nothing was stored. To try again, <a href=\"{}\">go back to the beginning</a>; if that page is not valid any \
+         more, make the call again: its answer has a new link.</p>",
+        escaped(why),
+        escaped(token),
+    );
+    page(StatusCode::BAD_REQUEST, &format!("{provider} is not connected"), &body)
 }
 
 /// It is stored.
@@ -120,8 +169,8 @@ pub(super) fn gone() -> Response {
 }
 
 /// Nothing was stored, and the same page can be tried again.
-pub(super) fn later(status: StatusCode, why: &'static str) -> Response {
-    let mut response = page(status, "Not now", &format!("<p>{why}</p>"));
+pub(super) fn later(status: StatusCode, why: &str) -> Response {
+    let mut response = page(status, "Not now", &format!("<p>{}</p>", escaped(why)));
     response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("5"));
     response
 }

@@ -1,47 +1,46 @@
 //! Credentials that principals give of their own: kept encrypted in the ledger, asked for at a page of this server, sent to
-//! the provider and seen by nobody else.
+//! the provider and seen by nobody else. A secret is given at the page; tokens of OAuth by a word at the authorization server,
+//! to which the page leads.
 //!
 //! Promises: a secret passes through no client and no model; it is stored only for the principal that was asked, who proves to
-//! be it; a link stores once; what is kept opens only for its ledger, mode, account, origin and principal, whichever replica
-//! reads it. Where there is none, nothing is opened and nothing is sent.
+//! be it; a link stores once; what is kept opens only for its ledger, mode, account, origin and principal, tokens only for
+//! their issuer and client too, whichever replica reads it. Where there is none, nothing is opened and nothing is sent. A
+//! refresh token is used by one replica, once.
 
 mod ask;
+mod away;
+mod back;
 mod html;
 mod page;
 mod proof;
+mod record;
+mod renew;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use ask::{Connecting, before_read, connecting, required, unreadable, wait};
 pub(crate) use page::router;
 
+use crate::answers::random_name;
+use credentials::{Client, Ticket, Tokens};
 use ledger::{Store, Time};
 use provider::{Own, OwnAccount, OwnCredentials, Whose};
-use seal::{Keeper, OpenError};
-use serde::{Deserialize, Serialize};
+use record::{Grant, Pair, Shelf};
+use renew::Renewals;
+use seal::Keeper;
 use sha2::{Digest as _, Sha256};
 use std::sync::{Arc, OnceLock};
 use zeroize::Zeroizing;
 
 /// How often a write is tried again after another's.
 const TRIES: usize = 8;
-/// The form that is written. Another one is left alone.
-const FORM: u32 = 1;
 
 /// The credentials of principals in one process. Made before there is a ledger; until that is open, none can be read.
 #[derive(Default)]
 pub struct Connections {
-    kept: OnceLock<(Arc<dyn Store>, Keeper)>,
+    kept: OnceLock<Shelf>,
     base: OnceLock<String>,
-}
-
-/// A credential as it is kept.
-#[derive(Serialize, Deserialize)]
-struct Record {
-    form: u32,
-    /// When it was given.
-    at: Time,
-    mark: String,
-    /// Encrypted.
-    secret: String,
+    renewals: Renewals,
 }
 
 /// Where a principal's credential is kept.
@@ -59,26 +58,40 @@ pub(crate) fn whose<'a>(account: &'a OwnAccount, principal: &'a str) -> Whose<'a
     Whose { account: &account.account, mode: account.mode.as_str(), origin: &account.origin, principal }
 }
 
-/// What a secret is bound to.
-fn about<'a>(ledger: &'a str, whose: &Whose<'a>, mark: &'a str) -> [&'a [u8]; 7] {
-    let Whose { account, mode, origin, principal } = *whose;
-    ["credential", ledger, mode, account, origin, principal, mark].map(str::as_bytes)
+/// What is told of a principal's credential.
+pub(crate) struct Given {
+    /// When it was given.
+    pub since: Time,
+    /// Of tokens.
+    pub grant: Option<Grant>,
 }
 
-/// What is kept of it, and its version.
-async fn record(store: &dyn Store, whose: &Whose<'_>) -> Result<(u64, Option<Record>), String> {
-    let found = store.shelved(&place(whose)).await.map_err(|e| e.to_string())?;
-    let Some(found) = found else { return Ok((0, None)) };
-    let record = serde_json::from_slice::<Record>(&found.data).ok().filter(|r| r.form == FORM);
-    Ok((found.version, record))
+impl Given {
+    /// Whether it can be used, in a word or more.
+    pub fn state(&self, now: Time) -> &'static str {
+        let Some(grant) = &self.grant else { return "valid" };
+        let ended = grant.ends.is_some_and(|end| end <= now);
+        match (&grant.refused, ended, grant.renewable) {
+            (Some(_), ..) => "refused",
+            (None, true, true) => "renewed at the next use",
+            (None, true, false) => "expired",
+            (None, false, _) => "valid",
+        }
+    }
 }
 
-/// When a principal gave the credential that is kept of it, if there is one.
+/// What is told of the credential that a principal has for this account, if there is one.
 ///
 /// # Errors
 /// Why that can't be known now.
-pub(crate) async fn since(store: &dyn Store, whose: &Whose<'_>) -> Result<Option<Time>, String> {
-    Ok(record(store, whose).await?.1.map(|r| r.at))
+pub(crate) async fn given(
+    store: &dyn Store,
+    account: &OwnAccount,
+    principal: &str,
+) -> Result<Option<Given>, String> {
+    let (_, record) = record::read(store, &whose(account, principal)).await?;
+    let record = record.filter(|r| r.fits(account.identity()));
+    Ok(record.map(|r| Given { since: r.at, grant: r.grant }))
 }
 
 /// Forgets it; whether there was one.
@@ -87,7 +100,7 @@ pub(crate) async fn since(store: &dyn Store, whose: &Whose<'_>) -> Result<Option
 /// Why it was not forgotten, or may not have been.
 pub(crate) async fn forget(store: &dyn Store, whose: &Whose<'_>) -> Result<bool, String> {
     for _ in 0..TRIES {
-        let (version, _) = record(store, whose).await?;
+        let (version, _) = record::read(store, whose).await?;
         if version == 0 {
             return Ok(false);
         }
@@ -103,7 +116,7 @@ pub(crate) async fn forget(store: &dyn Store, whose: &Whose<'_>) -> Result<bool,
 impl Connections {
     /// Reads and writes them in this ledger from now on.
     pub fn open(&self, store: Arc<dyn Store>, keeper: Keeper) {
-        let _ = self.kept.set((store, keeper));
+        let _ = self.kept.set(Shelf { store, keeper });
     }
 
     /// The pages are at this address, without a slash at the end, from now on.
@@ -115,7 +128,7 @@ impl Connections {
         self.base.get().map(String::as_str)
     }
 
-    fn kept(&self) -> Result<&(Arc<dyn Store>, Keeper), String> {
+    fn kept(&self) -> Result<&Shelf, String> {
         self.kept.get().ok_or_else(|| "this process can't read the credentials of principals".into())
     }
 
@@ -129,16 +142,42 @@ impl Connections {
         principal: &str,
         secret: &Zeroizing<String>,
     ) -> Result<(), String> {
-        let (store, keeper) = self.kept()?;
-        let whose = whose(account, principal);
         let mark = account.mark(secret)?;
-        let about = about(&store.identity().name, &whose, &mark);
-        let sealed = keeper.put_away(secret.as_bytes(), &about).await.map_err(|e| e.to_string())?;
-        let new = Record { form: FORM, at: store.now(), mark: mark.clone(), secret: sealed };
-        let data = serde_json::to_vec(&new).map_err(|e| e.to_string())?;
+        self.place(&whose(account, principal), &mark, None, secret.as_bytes()).await
+    }
+
+    /// Keeps the tokens of a new connection, in the place of an older one.
+    ///
+    /// # Errors
+    /// Why they were not kept, or may not have been.
+    pub(crate) async fn connect(
+        &self,
+        account: &OwnAccount,
+        principal: &str,
+        client: &Client,
+        tokens: Tokens,
+    ) -> Result<(), String> {
+        let grant = renew::granted(client, &tokens, self.kept()?.store.now());
+        let pair = Pair { access: tokens.access, refresh: tokens.refresh };
+        let text = Zeroizing::new(serde_json::to_vec(&pair).map_err(|e| e.to_string())?);
+        // Another one for each connection: nobody knows whether it is of the same account at the provider.
+        let mark = random_name();
+        self.place(&whose(account, principal), &mark, Some(grant), &text).await
+    }
+
+    async fn place(
+        &self,
+        whose: &Whose<'_>,
+        mark: &str,
+        grant: Option<Grant>,
+        secret: &[u8],
+    ) -> Result<(), String> {
+        let shelf = self.kept()?;
+        let new = shelf.close(whose, (shelf.store.now(), mark), grant, secret).await;
+        let new = new.map_err(|e| e.to_string())?;
         for _ in 0..TRIES {
-            let (version, _) = record(&**store, &whose).await?;
-            if store.shelve(&place(&whose), version, data.clone(), None).await.map_err(|e| e.to_string())? {
+            let (version, _) = shelf.read(whose).await?;
+            if shelf.write(whose, version, &new).await? {
                 return Ok(());
             }
         }
@@ -148,25 +187,19 @@ impl Connections {
 
 #[async_trait::async_trait]
 impl OwnCredentials for Connections {
-    async fn find(&self, whose: &Whose<'_>) -> Result<Option<Own>, String> {
-        let (store, keeper) = self.kept()?;
-        let (_, Some(record)) = record(&**store, whose).await? else { return Ok(None) };
-        let about = about(&store.identity().name, whose, &record.mark);
-        match keeper.take_out(&record.secret, &about).await {
-            Ok(bytes) => {
-                let secret = std::str::from_utf8(&bytes).map_err(|_| "it is damaged".to_owned())?;
-                Ok(Some(Own { secret: Zeroizing::new(secret.to_owned()), mark: record.mark }))
-            }
-            // As good as none: its owner is asked again.
-            Err(OpenError::Rejected(why)) => {
-                tracing::warn!(
-                    account = whose.account,
-                    why = why.word(),
-                    "a principal's credential does not open"
-                );
-                Ok(None)
-            }
-            Err(OpenError::Unavailable(why)) => Err(why),
+    async fn find(&self, whose: &Whose<'_>, client: Option<&Client>) -> Result<Option<Own>, String> {
+        let shelf = self.kept()?;
+        if let Some(client) = client {
+            return self.renewals.find(shelf, whose, client).await;
         }
+        let (_, record) = shelf.read(whose).await?;
+        let Some(record) = record.filter(|r| r.fits(None)) else { return Ok(None) };
+        let Some(bytes) = shelf.open(whose, &record).await? else { return Ok(None) };
+        let secret = std::str::from_utf8(&bytes).map_err(|_| "it is damaged".to_owned())?;
+        Ok(Some(Own { secret: Zeroizing::new(secret.to_owned()), mark: record.mark, ticket: None }))
+    }
+
+    fn refused(&self, whose: &Whose<'_>, ticket: Ticket) -> bool {
+        self.renewals.refused(whose, ticket)
     }
 }

@@ -1,5 +1,7 @@
 //! `/connect/{token}`: shows what is asked, and takes a secret once, from the person who was asked.
 
+use super::away::CALLBACK;
+use super::back::back;
 use super::html::{self, Shown};
 use super::proof::{Proof, Proved};
 use super::{Connections, place, whose};
@@ -39,7 +41,7 @@ const BURST: u32 = 50;
 const PURPOSE: &str = "connect";
 
 /// What a link says, encrypted. It gives nobody a right: who opens it proves to be the principal.
-#[derive(Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Link {
     #[serde(rename = "p")]
@@ -67,7 +69,7 @@ impl Link {
 }
 
 /// What is kept of a link that was used or tried.
-#[derive(Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, Default, Serialize, Deserialize)]
 struct Trace {
     /// Wrong keys so far.
     tries: u32,
@@ -81,8 +83,8 @@ impl Trace {
     }
 }
 
-struct Page {
-    shared: Arc<Shared>,
+pub(super) struct Page {
+    pub shared: Arc<Shared>,
     proof: Proof,
     hosts: HostPolicy,
     /// How far the rate is used up: the time at which it is not used at all.
@@ -106,26 +108,29 @@ pub(crate) fn router(shared: &Arc<Shared>, http: &HttpConfig) -> Router {
         hosts: HostPolicy::new(http.port, &http.allowed_hosts, &[]),
         rate: Mutex::new(Instant::now()),
     };
-    Router::new().route("/connect/{token}", get(show).post(take)).with_state(Arc::new(page))
+    Router::new()
+        .route("/connect/{token}", get(show).post(take))
+        .route(CALLBACK, get(back))
+        .with_state(Arc::new(page))
 }
 
 const LATER: &str =
     "The ledger can't be used at the moment, and nothing was stored. Try again in a few seconds.";
 
 /// What is answered instead.
-type Instead = Box<Response>;
+pub(super) type Instead = Box<Response>;
 
-fn later() -> Instead {
+pub(super) fn later() -> Instead {
     Box::new(html::later(StatusCode::SERVICE_UNAVAILABLE, LATER))
 }
 
 impl Page {
-    fn connections(&self) -> &Connections {
+    pub fn connections(&self) -> &Connections {
         &self.shared.connections
     }
 
     /// Protection against DNS rebinding, as at the endpoint; where a form comes from is looked at by itself.
-    fn host(&self, head: &Parts) -> Result<(), Instead> {
+    pub fn host(&self, head: &Parts) -> Result<(), Instead> {
         let mut alone = Request::new(()).into_parts().0;
         alone.uri = head.uri.clone();
         for host in head.headers.get_all(header::HOST) {
@@ -146,24 +151,53 @@ impl Page {
             Err(Closed::Rejected) => return Err(gone()),
             Err(Closed::Unavailable) => return Err(later()),
         };
-        let entry = self.shared.catalog().find(&link.tool).cloned().ok_or_else(gone)?;
-        let account = entry.body.own_account().ok_or_else(gone)?;
-        if place(&whose(&account, &link.principal)) != link.place {
+        let (entry, account) = self.account(&link).ok_or_else(gone)?;
+        let trace = self.trace(&link).await?;
+        if trace.1.is_spent() {
             return Err(gone());
         }
-        let store = self.shared.ledger.store();
-        let found = store.shelved(&trace_name(&link)).await.map_err(|_| later())?;
-        let trace = match found {
+        Ok(Opened { link, entry, account, trace })
+    }
+
+    /// What a link is for, if that is still so.
+    pub fn account(&self, link: &Link) -> Option<(Arc<Entry>, OwnAccount)> {
+        let entry = self.shared.catalog().find(&link.tool).cloned()?;
+        let account = entry.body.own_account()?;
+        let same = place(&whose(&account, &link.principal)) == link.place;
+        same.then_some((entry, account))
+    }
+
+    async fn trace(&self, link: &Link) -> Result<(u64, Trace), Instead> {
+        let found = self.shared.ledger.store().shelved(&trace_name(link)).await.map_err(|_| later())?;
+        Ok(match found {
             None => (0, Trace::default()),
             // What can't be read was used.
             Some(s) => {
                 (s.version, serde_json::from_slice(&s.data).unwrap_or(Trace { tries: TRIES, used: true }))
             }
-        };
-        if trace.1.is_spent() {
-            return Err(gone());
+        })
+    }
+
+    /// Whether it was kept: nobody else had used or tried the link since.
+    async fn leave(&self, link: &Link, version: u64, trace: &Trace) -> Result<bool, Instead> {
+        let store = self.shared.ledger.store();
+        let data = serde_json::to_vec(trace).map_err(|_| later())?;
+        // Longer than any link is good for.
+        let until = store.now().plus(seal::LONGEST_LIFETIME).plus(Millis::secs(60));
+        store.shelve(&trace_name(link), version, data, Some(until)).await.map_err(|_| later())
+    }
+
+    /// Uses a link up: it stores once, whoever else is on the way.
+    pub async fn use_up(&self, link: &Link) -> Result<(), Instead> {
+        loop {
+            let (version, trace) = self.trace(link).await?;
+            if trace.used {
+                return Err(Box::new(html::gone()));
+            }
+            if self.leave(link, version, &Trace { used: true, ..trace }).await? {
+                return Ok(());
+            }
         }
-        Ok(Opened { link, entry, account, trace })
     }
 
     fn form(&self, status: StatusCode, opened: &Opened, wrong: Option<&'static str>) -> Response {
@@ -212,11 +246,12 @@ impl Page {
     }
 
     /// Takes the form of a good link.
-    async fn take(&self, opened: Opened, form: Form) -> Result<Response, Instead> {
+    async fn take(&self, opened: Opened, token: &str, form: Form) -> Result<Response, Instead> {
         let Opened { link, account, trace: (version, trace), .. } = &opened;
-        if form.secret.is_empty() {
+        if !account.is_oauth() && form.secret.is_empty() {
             return Ok(self.form(StatusCode::BAD_REQUEST, &opened, Some("The credential is empty.")));
         }
+        // Tokens are given elsewhere.
         if form.secret.chars().count() > MAX_SECRET || account.mark(&form.secret).is_err() {
             let why = "This can't be sent to the provider: it is too long, or has characters that no header can carry.";
             return Ok(self.form(StatusCode::BAD_REQUEST, &opened, Some(why)));
@@ -224,17 +259,12 @@ impl Page {
         let proved = self.proof.holds(&link.principal, &form.key).await;
         let next = match proved {
             Proved::Unknown => return Err(later()),
+            Proved::Yes if account.is_oauth() => return self.send_away(link, account, token).await,
             Proved::Yes => Trace { used: true, ..*trace },
             Proved::No => Trace { tries: trace.tries + 1, ..*trace },
         };
         // Before anything is said or stored: a link that is tried at several places at once is tried once at each version.
-        let store = self.shared.ledger.store();
-        let data = serde_json::to_vec(&next).map_err(|_| later())?;
-        // Longer than any link is good for.
-        let until = store.now().plus(seal::LONGEST_LIFETIME).plus(Millis::secs(60));
-        let first =
-            store.shelve(&trace_name(link), *version, data, Some(until)).await.map_err(|_| later())?;
-        if !first {
+        if !self.leave(link, *version, &next).await? {
             return Err(later());
         }
         match proved {
@@ -259,7 +289,7 @@ impl Page {
     }
 }
 
-const UNSTORED: &str = "The ledger can't be used at the moment, so it is not known whether the credential was stored, and this link is used up. Make the call again: if it was not, its answer has a new link.";
+pub(super) const UNSTORED: &str = "The ledger can't be used at the moment, so it is not known whether the credential was stored, and this link is used up. Make the call again: if it was not, its answer has a new link.";
 
 fn trace_name(link: &Link) -> String {
     format!("connect/{}", link.nonce)
@@ -294,7 +324,7 @@ async fn take(State(page): State<Arc<Page>>, Path(token): Path<String>, request:
                 "Too many forms are sent at the moment, and nothing was stored. Try again in a few seconds.";
             return Err(Box::new(html::later(StatusCode::TOO_MANY_REQUESTS, why)));
         }
-        page.take(opened, form).await
+        page.take(opened, &token, form).await
     };
     answered.await.unwrap_or_else(|instead: Instead| *instead)
 }

@@ -34,16 +34,25 @@ pub(super) async fn list(State(c): State<Ctx>) -> Answered {
     let mut all = Vec::new();
     for account in accounts(&c) {
         for principal in &principals {
-            let since = connect::since(&**store, &whose(&account, principal)).await.map_err(unavailable)?;
-            let Some(since) = since else { continue };
-            all.push(json!({
+            let given = connect::given(&**store, &account, principal).await.map_err(unavailable)?;
+            let Some(given) = given else { continue };
+            let mut one = json!({
                 "account": account.account,
                 "provider": account.provider,
                 "mode": account.mode.as_str(),
                 "origin": account.origin,
                 "principal": principal,
-                "since": crate::view::rfc3339(since),
-            }));
+                "kind": account.kind(),
+                "since": crate::view::rfc3339(given.since),
+                "state": given.state(store.now()),
+            });
+            if let Some(grant) = given.grant {
+                one["issuer"] = json!(grant.issuer);
+                one["scopes"] = json!(grant.scopes);
+                one["expires"] = json!(grant.ends.map(crate::view::rfc3339));
+                one["renewed"] = json!((grant.got > given.since).then(|| crate::view::rfc3339(grant.got)));
+            }
+            all.push(one);
         }
     }
     Ok(Json(json!({ "credentials": all })))

@@ -1,0 +1,206 @@
+//! What comes back from an authorization server and is not right: it connects nobody, and can be tried again.
+
+use super::authority::{Sent, Tokens};
+use super::oauth::{Own, create, plain};
+use super::person::Person;
+use super::stage::done;
+use super::{browser, link};
+use anyhow::{Context, Result, ensure};
+use counterfoil_tests::http;
+use serde_json::json;
+use std::io::{Read as _, Write as _};
+use std::time::Duration;
+
+type Parameters = Vec<(&'static str, String)>;
+
+fn answer(sent: &Sent, issuer: Option<&str>) -> Parameters {
+    let mut all = vec![("code", sent.code.clone()), ("state", sent.state.clone())];
+    all.extend(issuer.map(|i| ("iss", i.to_owned())));
+    all
+}
+
+fn refs(all: &Parameters) -> Vec<(&str, &str)> {
+    all.iter().map(|(n, v)| (*n, v.as_str())).collect()
+}
+
+#[test]
+fn an_answer_that_is_not_right_connects_nobody() -> Result<()> {
+    let mut own = Own::keyed("")?;
+    let gateway = own.project.gateway(None)?;
+    let at = gateway.addr;
+    let (mut alice, mut bob) = (own.person("alice")?, own.person("bob")?);
+    let issuer = own.authority.issuer();
+    let asked = link(&create(at, &alice, "one"))?;
+    let gone = alice.back(at, &[("code", "c"), ("state", "unknown")])?;
+    ensure!(gone.status == 404);
+    plain(&gone)?;
+
+    // Whoever comes back is not who proved; the right one still can.
+    let sent = alice.consent(at, &asked, &own.authority)?;
+    let other = link(&create(at, &bob, "one"))?;
+    let foreign = bob.consent(at, &other, &own.authority)?;
+    for mut person in [Person::default(), bob.clone()] {
+        let page = person.back(at, &sent.right(&issuer))?;
+        ensure!(page.status == 403 && page.text().contains("not the browser"), "{}", page.text());
+        plain(&page)?;
+    }
+    let swapped = [("code", sent.code.as_str()), ("state", &foreign.state), ("iss", &issuer)];
+    ensure!(alice.back(at, &swapped)?.status == 403);
+    for state in ["", &sent.state[1..], &sent.state.to_uppercase()] {
+        let page = alice.back(at, &[("code", &sent.code), ("state", state), ("iss", &issuer)])?;
+        ensure!(page.status == 404 && page.body == gone.body, "{state}: {}", page.status);
+    }
+    ensure!(alice.back(at, &[("code", &sent.code), ("iss", &issuer)])?.status == 404);
+    ensure!(alice.back_by(at, "POST", "code=x&state=y")?.status == 405);
+    // Whoever only looks whether an address is there uses nothing up.
+    let looks = format!("/connect/callback?code={}&state={}", sent.code, sent.state);
+    let mut stream = std::net::TcpStream::connect(at)?;
+    stream.write_all(&http::request("HEAD", &looks, &[("Host", &at.to_string())], b""))?;
+    let mut head = [0; 12];
+    stream.read_exact(&mut head)?;
+    ensure!(head == *b"HTTP/1.1 405", "{}", String::from_utf8_lossy(&head));
+    let long = format!("code={}&state={}", "a".repeat(9 << 10), sent.state);
+    ensure!(alice.back_by(at, "GET", &long)?.status == 400);
+    let sneaked = browser::Browser::at(at).exchange(
+        "GET",
+        &format!("/connect/callback?state={}", sent.state),
+        &[("Host", "evil.example")],
+        "",
+    )?;
+    ensure!(sneaked.status == 403);
+    ensure!(own.authority.state().heard.is_empty());
+    // What was not asked for is ignored (RFC 6749, section 4.1.2).
+    let mut all = answer(&sent, Some(&issuer));
+    all.extend([("scope", "x".to_owned()), ("session_state", "y".to_owned())]);
+    ensure!(alice.back(at, &refs(&all))?.status == 200);
+    done(&create(at, &alice, "one"))?;
+
+    // Bob's link lives through all of these.
+    type Case = (&'static str, Tokens, fn(&Sent, &str) -> Parameters, &'static str);
+    let instead = |status: u16, body: &str| Tokens::Instead(status, body.into());
+    let right: fn(&Sent, &str) -> Parameters = |s, i| answer(s, Some(i));
+    let cases: [Case; 15] = [
+        ("another issuer", Tokens::Right, |s, _| answer(s, Some("https://evil.example")), "mix-up"),
+        ("no issuer", Tokens::Right, |s, _| answer(s, None), "does not name its issuer"),
+        (
+            "a refusal",
+            Tokens::Right,
+            |s, i| vec![("error", "access_denied".into()), ("state", s.state.clone()), ("iss", i.into())],
+            "access_denied",
+        ),
+        (
+            "an error of its own",
+            Tokens::Right,
+            |s, i| vec![("error", "CANARY-error".into()), ("state", s.state.clone()), ("iss", i.into())],
+            "an error of its own",
+        ),
+        (
+            "an error of another issuer",
+            Tokens::Right,
+            |s, _| {
+                vec![
+                    ("error", "access_denied".into()),
+                    ("state", s.state.clone()),
+                    ("iss", "https://e".into()),
+                ]
+            },
+            "mix-up",
+        ),
+        ("no code", Tokens::Right, |s, i| answer(s, Some(i)).split_off(1), "no code"),
+        (
+            "a parameter twice",
+            Tokens::Right,
+            |s, i| [answer(s, Some(i)), vec![("code", "another".into())]].concat(),
+            "twice",
+        ),
+        (
+            "a code for another",
+            Tokens::Right,
+            |s, i| {
+                let mut all = answer(s, Some(i));
+                all[0].1 = "CANARY-code-of-another".into();
+                all
+            },
+            "invalid_grant",
+        ),
+        ("500", instead(500, "<h1>CANARY</h1>"), right, "answered 500"),
+        ("html", instead(200, "<html>CANARY</html>"), right, "not one of a token endpoint"),
+        ("huge", Tokens::Instead(200, "C".repeat(400 << 10)), right, "256 KiB"),
+        ("a redirect", instead(302, ""), right, "redirects"),
+        (
+            "another kind of token",
+            instead(200, r#"{"access_token":"CANARY-mac","token_type":"mac"}"#),
+            right,
+            "not a bearer token",
+        ),
+        ("a client that is unknown", instead(401, r#"{"error":"invalid_client"}"#), right, "invalid_client"),
+        (
+            "tokens that are too long",
+            Tokens::Instead(
+                200,
+                json!({ "access_token": "C".repeat(9 << 10), "token_type": "bearer" }).to_string(),
+            ),
+            right,
+            "longer than 8 KiB",
+        ),
+    ];
+    for (name, tokens, back, why) in cases {
+        own.authority.state().tokens = tokens;
+        let sent = bob.consent(at, &other, &own.authority)?;
+        let all = back(&sent, &issuer);
+        let page = bob.back(at, &refs(&all))?;
+        let text = page.text();
+        ensure!(
+            page.status == 400 && text.contains("is not connected") && text.contains(why),
+            "{name}: {} {text}",
+            page.status
+        );
+        plain(&page)?;
+        // The way back to the beginning.
+        let path = other.rsplit('/').next().context("a token")?;
+        ensure!(text.contains(&format!("href=\"{path}\"")), "{name}: {text}");
+        // Once, whatever came of it.
+        ensure!(bob.back(at, &sent.right(&issuer))?.status == 404, "{name}");
+        link(&create(at, &bob, "two"))?;
+    }
+    own.authority.state().tokens = Tokens::Right;
+    bob.connect(at, &other, &own.authority)?;
+    done(&create(at, &bob, "two"))?;
+    own.effects(2)?;
+
+    // One that does not say that it names itself need not.
+    own.authority.state().names_itself = false;
+    let mut other = Own::keyed("")?;
+    other.authority.state().names_itself = false;
+    let gateway = other.project.gateway(None)?;
+    let mut carol = other.person("carol")?;
+    let asked = link(&create(gateway.addr, &carol, "one"))?;
+    let sent = carol.consent(gateway.addr, &asked, &other.authority)?;
+    ensure!(carol.back(gateway.addr, &[("code", &sent.code), ("state", &sent.state)])?.status == 200);
+    Ok(())
+}
+
+/// Over after a while, and of another integration after a change.
+#[test]
+fn a_state_is_short_lived_and_of_one_integration() -> Result<()> {
+    let mut own = Own::keyed("")?;
+    own.project.edit(|text| format!("{text}\n[seal]\nstate_ttl = \"30s\"\n"))?;
+    let mut gateway = own.project.gateway(None)?;
+    let mut alice = own.person("alice")?;
+    let asked = link(&create(gateway.addr, &alice, "one"))?;
+    let sent = alice.consent(gateway.addr, &asked, &own.authority)?;
+    std::thread::sleep(Duration::from_secs(31));
+    ensure!(alice.back(gateway.addr, &sent.right(&own.authority.issuer()))?.status == 404);
+    let asked = link(&create(gateway.addr, &alice, "one"))?;
+    let sent = alice.consent(gateway.addr, &asked, &own.authority)?;
+    gateway.process.terminate()?;
+    // Another client asks now: what was begun for the one before is not taken for it.
+    let file = own.project.path().join("integrations/things.toml");
+    let manifest = std::fs::read_to_string(&file)?;
+    std::fs::write(&file, manifest.replace("\"the-client\"", "\"another-client\""))?;
+    let gateway = own.project.gateway(None)?;
+    let page = alice.back(gateway.addr, &sent.right(&own.authority.issuer()))?;
+    ensure!(page.status == 404, "{}", page.text());
+    link(&create(gateway.addr, &alice, "one"))?;
+    own.effects(0)
+}
