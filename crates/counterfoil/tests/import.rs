@@ -194,9 +194,11 @@ fn a_configuration_that_it_would_spoil_stays_as_it_was() {
         ("integration = []\n", "can't be named at its end"),
         ("integration = 5\n", "can't be named at its end"),
         ("[server\n", "can't be read"),
+        ("[sandbox]\n", "with this integration it would be refused"),
     ] {
         d.write("counterfoil.toml", text);
-        let refused = d.run(&["import", "openapi", "shop.yaml", "--add"]).expect(2).stderr;
+        let name = if text == "[sandbox]\n" { "payments" } else { "shop" };
+        let refused = d.run(&["import", "openapi", "shop.yaml", "--add", "--name", name]).expect(2).stderr;
         assert!(refused.contains(why) && refused.contains("it is as it was"), "{text}: {refused}");
         assert_eq!(std::fs::read_to_string(d.path().join("counterfoil.toml")).unwrap(), text);
     }

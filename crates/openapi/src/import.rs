@@ -115,7 +115,7 @@ impl<'r, 'a: 'r> Run<'r, 'a> {
                 }
             }
         }
-        let preset = self.options.preset.clone().or_else(|| self.known_preset(&base, &entries));
+        let preset = self.options.preset.clone().or_else(|| self.known_preset(&base, &entries, &manifest));
         let top = self.top(&base, security.auth.as_ref(), preset.as_deref());
         let modes: Vec<Mode> = [(Mode::Production, &base.production), (Mode::Sandbox, &base.sandbox)]
             .into_iter()
@@ -265,9 +265,9 @@ impl<'r, 'a: 'r> Run<'r, 'a> {
         })
     }
 
-    /// The preset of the provider that all methods which change something are sent to. Where it isn't one and all, who
-    /// imports is told what there is.
-    fn known_preset(&mut self, base: &Base, entries: &[Entry]) -> Option<String> {
+    /// The preset of the provider that all methods which change something are sent to. Where it isn't one and all, or would
+    /// be another decision about methods that are there, it isn't taken, and who imports is told of it.
+    fn known_preset(&mut self, base: &Base, entries: &[Entry], manifest: &Manifest) -> Option<String> {
         let base = base.production.as_ref().or(base.sandbox.as_ref())?;
         let changing =
             entries.iter().filter(|e| !e.derived.contains(&("effect", safety::Effect::Read.word())));
@@ -277,13 +277,18 @@ impl<'r, 'a: 'r> Run<'r, 'a> {
             *presets.entry(Preset::at(&format!("{base}{path}"))).or_default() += 1;
         }
         if let (1, Some((Some(preset), _))) = (presets.len(), presets.first_key_value()) {
-            return Some((*preset).to_owned());
+            if manifest.known.is_empty() || manifest.had_imported("preset") {
+                return Some((*preset).to_owned());
+            }
+            let note = format!("by its address the preset {preset} fits; --preset {preset} takes it");
+            self.notes.push(Note { method: None, note });
+            return None;
         }
         for (preset, served) in presets {
             let Some(preset) = preset else { continue };
             let note = format!(
-                "the preset {preset} fits {served} of the methods that change something, by their address, but not all; \
-                 import those by themselves (--path, --name), or name the preset for all with --preset"
+                "by their address the preset {preset} fits {served} of the methods that change something, but not all, so it \
+                 is not taken; import those by themselves (--path, --name), or name it for all with --preset"
             );
             self.notes.push(Note { method: None, note });
         }

@@ -84,6 +84,12 @@ impl Manifest {
         Ok(Manifest { known, selections, said, before, document })
     }
 
+    /// Whether a field of the top level was imported before, whatever became of it.
+    pub(crate) fn had_imported(&self, field: &str) -> bool {
+        let imported = self.document.get(IMPORTED).map_or(Value::Null, item);
+        imported["digests"].get(field).is_some()
+    }
+
     /// The operations that the operator has taken out.
     pub(crate) fn taken_out(&self) -> BTreeSet<String> {
         let there: BTreeSet<&str> = self.known.iter().filter_map(|k| k.http.as_deref()).collect();

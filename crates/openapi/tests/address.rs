@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use openapi::{Description, Imported, Options, Selection};
-use provider::{Format, Integration, Mode};
+use provider::{Format, Integration, Mode, Overrides};
 use serde_json::{Value, json};
 
 /// A description of two mutating methods at an address.
@@ -58,6 +58,46 @@ fn the_operator_decides() {
 }
 
 #[test]
+fn what_is_there_is_not_decided_anew() {
+    let paths = ["/v1/refunds", "/v1/charges"];
+    let stripe = described("https://api.stripe.com", paths);
+    let before = import(&described("https://pay.example.com", paths), &Options::default(), None).manifest;
+    let proxied = before.replace("https://pay.example.com", "https://proxy.example.com");
+    for manifest in [&before, &proxied] {
+        let again = import(&stripe, &Options::default(), Some(manifest));
+        assert_eq!(
+            (again.report.preset.as_deref(), strategies(&again)),
+            (None, ["none".into(), "none".into()])
+        );
+        assert!(again.report.notes.iter().any(|n| n.note.contains("--preset stripe takes it")));
+        assert!(again.manifest.contains("https://proxy.example.com") == (manifest == &proxied));
+    }
+    let named = Options { preset: Some("stripe".into()), ..Options::default() };
+    assert_eq!(strategies(&import(&stripe, &named, Some(&before))), ["key", "key"]);
+}
+
+#[test]
+fn a_key_that_only_the_description_knows_is_trusted_for_an_hour() {
+    let carrier = json!([{ "name": "X-Idempotency-Key", "in": "header", "schema": { "type": "string" } }]);
+    let mut moov = described("https://api.moov.io", ["/accounts/{a}/transfers", "/brand/new"]);
+    for path in ["/accounts/{a}/transfers", "/brand/new"] {
+        moov["paths"][path]["post"]["parameters"] = carrier.clone();
+    }
+    let account = json!({ "name": "a", "in": "path", "required": true, "schema": { "type": "string" } });
+    moov["paths"]["/accounts/{a}/transfers"]["post"]["parameters"].as_array_mut().unwrap().push(account);
+    let imported = import(&moov, &Options::default(), None);
+    assert_eq!(
+        (imported.report.preset.as_deref(), strategies(&imported)),
+        (Some("moov"), ["key".into(), "key".into()])
+    );
+    let loaded = Integration::parse("m.toml", &imported.manifest, Format::Toml, Mode::Production).unwrap();
+    let window =
+        |m: &str| loaded.method(m).unwrap().resolve(&Overrides::default()).unwrap().recovery.replay_for;
+    assert_eq!(window("one"), None, "for ever, as the provider publishes of this endpoint");
+    assert!(window("two").unwrap().0 <= 3_600_000);
+}
+
+#[test]
 fn only_where_one_provider_serves_all_that_change_something() {
     for (url, paths) in [
         ("https://api.stripe.com", ["/v1/refunds", "/v2/core/accounts"]),
@@ -98,6 +138,9 @@ fn where_more_than_one_fits_none_is_taken_and_all_are_told() {
     assert_eq!(wider.report.changes.changed[""], ["preset"], "{:?}", wider.report.changes);
     let notes: Vec<&str> = wider.report.notes.iter().map(|n| n.note.as_str()).collect();
     for preset in ["stripe ", "stripe_v2 "] {
-        assert!(notes.iter().any(|n| n.starts_with(&format!("the preset {preset}fits 1 of"))), "{notes:?}");
+        assert!(
+            notes.iter().any(|n| n.starts_with(&format!("by their address the preset {preset}fits 1 of"))),
+            "{notes:?}"
+        );
     }
 }

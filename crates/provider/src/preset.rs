@@ -102,6 +102,10 @@ fn is_at(url: &str, at: &str) -> bool {
     let Some(url) = url.strip_prefix("https://") else { return false };
     let (host, path) = url.split_once('/').unwrap_or((url, ""));
     let (place, prefix) = at.split_once('/').unwrap_or((at, ""));
+    // What else a URL may have there (a user, a port, what some readers take for a slash) leads elsewhere.
+    if !host.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'.' || b == b'-') {
+        return false;
+    }
     let is_host = match place.strip_prefix('*') {
         Some(domain) => host.len() > domain.len() && host.ends_with(domain),
         None => host == place,
@@ -144,8 +148,12 @@ mod tests {
             ("https://api.stripe.com:8443/v1/refunds", None),
             ("https://user@api.stripe.com/v1/refunds", None),
             ("https://example.com/api.stripe.com/v1/refunds", None),
-            ("https://adyen.com/v71/payments", None),
-            ("https://adyen.com.example.com/v71/payments", None),
+            ("https://9f-Shop-checkout-live.adyenpayments.com/checkout/v71/payments", Some("adyen")),
+            ("https://device-api-live.adyen.com/v1/devices/d/sync", None),
+            ("https://x@9f-checkout-live.adyenpayments.com/v71/payments", None),
+            ("https://evil.example\\.svix.com/api/v1/app", None),
+            ("https://api.eu.svix.com/api/v1/app", Some("svix")),
+            ("https://svix.com/api/v1/app", None),
         ] {
             assert_eq!(Preset::at(url), preset, "{url}");
         }
@@ -161,7 +169,7 @@ mod tests {
             let whose: Vec<&String> =
                 all.iter().filter(|(_, at)| is_at(&url, at)).map(|(name, _)| name).collect();
             assert!(whose.iter().all(|n| *n == name), "{at}: {whose:?}");
-            let host = at.split('/').next().unwrap().trim_start_matches("*.");
+            let host = at.split('/').next().unwrap().trim_start_matches(['*', '.']);
             assert!(
                 host.contains('.') && host.chars().all(|c| c.is_ascii_lowercase() || ".-".contains(c)),
                 "{at}"

@@ -172,6 +172,11 @@ fn write(path: &Path, text: &str) -> Result<(), Fail> {
     let put = || {
         let mut file = std::fs::File::create(&beside)?;
         if let Ok(before) = std::fs::metadata(path) {
+            #[cfg(unix)]
+            {
+                use std::os::unix::fs::{MetadataExt as _, fchown};
+                fchown(&file, Some(before.uid()), Some(before.gid()))?;
+            }
             file.set_permissions(before.permissions())?;
         }
         file.write_all(text.as_bytes())?;

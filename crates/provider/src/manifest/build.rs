@@ -13,7 +13,7 @@ use crate::error::ConfigError;
 use crate::graphql::{Beside, Kind};
 use crate::method::{Home, Method, MethodEffect, Place};
 use crate::parse;
-use crate::policy::{Carrier, KeyLookup, KeyMode, KeyScope, Keys, Policy, RawIdempotency, split};
+use crate::policy::{Basis, Carrier, KeyLookup, KeyMode, KeyScope, Keys, Policy, RawIdempotency, split};
 use crate::preset::Preset;
 use crate::raw::{BodyKind, RawAnswers, RawEffect, RawManifest, RawMethod, RawRetries, RawTimeouts, Style};
 use crate::recovery::{Limits, Origin};
@@ -211,6 +211,7 @@ impl Shared {
         &self,
         own: Option<RawIdempotency>,
         read: bool,
+        known: bool,
     ) -> Result<(Option<Keys>, Origin, Policy), Wrong> {
         let Some(mut own) = own else { return Ok((self.keys.clone(), self.key_origin, self.policy.clone())) };
         if read {
@@ -219,6 +220,10 @@ impl Shared {
         // A method that asks for a key has one, whichever paths its provider is known for.
         if own.mode == Some(KeyMode::Dynamic) && own.endpoints.is_none() {
             own.endpoints = Some(parse::Names::default());
+            // How long a key is remembered is said of the provider's own carrier, at the paths that it is known for.
+            if !known && own.names_carrier() && own.retention.is_none() && own.retention_basis.is_none() {
+                own.retention_basis = Some(Basis::Unpublished);
+            }
         }
         let said = own.mode.is_some()
             || own.retention.is_some()
@@ -270,9 +275,10 @@ impl Shared {
             Some(own) if own.names_carrier() => Origin::Manifest,
             _ => self.carrier_origin,
         };
-        let (all_keys, key_origin, policy) = self.idempotency(raw.idempotency, read)?;
-        let mut policy = policy.answered_by(document.as_ref().map(|d| d.field.as_str()));
         let spans = raw.styles.0.iter().any(|(_, style)| *style == Style::Segments);
+        let known = self.keys.as_ref().is_none_or(|k| k.cover(&verb, &path, spans));
+        let (all_keys, key_origin, policy) = self.idempotency(raw.idempotency, read, known)?;
+        let mut policy = policy.answered_by(document.as_ref().map(|d| d.field.as_str()));
         let covered = all_keys.as_ref().filter(|k| !read && k.cover(&verb, &path, spans));
         let (placed, mut key_lacks) = document::keys(document.as_ref(), covered)?;
         if undeclared {

@@ -2,7 +2,7 @@
 
 use super::super::fail::Fail;
 use super::{read, write};
-use crate::config::MAX_FILE;
+use crate::config::{Config, MAX_FILE};
 use std::path::{Path, PathBuf};
 use toml::{Table, Value};
 
@@ -27,9 +27,8 @@ impl Added {
 
 /// The lines that name a manifest, in a configuration of the same folder as the path is seen from.
 pub(super) fn block(name: &str, manifest: &Path) -> String {
-    let text = |text: String| Value::String(text).to_string();
-    let manifest = text(manifest.display().to_string());
-    format!("[[integration]]\nname = {}\nmanifest = {manifest}\n", text(name.to_owned()))
+    let text = |text: &str| Value::String(text.to_owned()).to_string();
+    format!("[[integration]]\nname = {}\nmanifest = {}\n", text(name), text(&manifest.display().to_string()))
 }
 
 /// Names a manifest, which is there, at the end of a configuration that does not name it yet. Else nothing is written.
@@ -53,6 +52,11 @@ pub(super) fn add(config: &Path, name: &str, manifest: &Path) -> Result<Added, F
             false => Err(failed(format!("the integration {name:?} has another manifest there"))),
         };
     }
+    if manifest.to_str().is_none() {
+        return Err(failed(
+            "the manifest's path is no Unicode text, which a configuration can't hold".into(),
+        ));
+    }
     let shown: PathBuf = manifest.strip_prefix(folder).map_or(manifest.clone(), Path::to_path_buf);
     let gap = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
     let new = format!("{text}{gap}\n{}", block(name, &shown));
@@ -60,6 +64,11 @@ pub(super) fn add(config: &Path, name: &str, manifest: &Path) -> Result<Added, F
     match toml::from_str::<Table>(&new) {
         Ok(after) if count(&after) == all.len() + 1 && new.len() <= MAX_FILE => {}
         _ => return Err(failed("the integration can't be named at its end".into())),
+    }
+    // What was wrong before is told elsewhere; that it was right and isn't any more would be this command's doing.
+    let reads = |text: &str| Config::parse(&config, text, std::env::vars_os());
+    if let (Ok(_), Err(e)) = (reads(&text), reads(&new)) {
+        return Err(failed(format!("with this integration it would be refused: {e}")));
     }
     write(&config, &new)?;
     Ok(Added::Now)
