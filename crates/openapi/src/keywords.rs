@@ -91,22 +91,26 @@ pub(crate) fn told_apart(schema: &Value, branch: &Value, written: &mut Value) {
     }
 }
 
-/// The names of an object's properties, those of its `allOf` included, as far as arguments have them.
+/// The names of an object's properties, those of its `allOf` included, as far as arguments have them; and those that a part
+/// says only the provider writes, whatever another says.
 pub(crate) fn properties<'a>(
     document: &Document<'a>,
     schema: &'a Value,
     left: &mut usize,
     out: &mut Vec<String>,
+    read_only: &mut Vec<String>,
 ) {
     let (Ok(schema), Some(less)) = (document.resolve(schema), left.checked_sub(1)) else { return };
     *left = less;
     for (name, property) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
         let target = document.resolve(property).unwrap_or(property);
-        if !is(target, "readOnly") && !is(property, "readOnly") && !out.contains(name) {
-            out.push(name.clone());
+        let names =
+            if is(target, "readOnly") || is(property, "readOnly") { &mut *read_only } else { &mut *out };
+        if !names.contains(name) {
+            names.push(name.clone());
         }
     }
-    list(schema, "allOf").iter().for_each(|part| properties(document, part, left, out));
+    list(schema, "allOf").iter().for_each(|part| properties(document, part, left, out, read_only));
 }
 
 /// The schemas that a discriminator's mapping names, by the value that chooses each.
@@ -124,9 +128,12 @@ pub(crate) fn mapping<'a>(document: &Document<'a>, schema: &'a Value) -> Vec<(&'
         .collect()
 }
 
-/// The last mends of an object: `required` names what is there, in it or `beside` it in the same object, and null is among
-/// what may be null.
-pub(crate) fn settle(out: &mut Map<String, Value>, null: bool, beside: &[String]) {
+/// The last mends of an object: `required` names what is there, in it or `beside` it in the same object, and nothing that is
+/// `read_only` in a part of it; and null is among what may be null.
+pub(crate) fn settle(out: &mut Map<String, Value>, null: bool, beside: &[String], read_only: &[String]) {
+    if let Some(Value::Array(required)) = out.get_mut("required") {
+        required.retain(|r| read_only.iter().all(|name| r != name));
+    }
     let there: Option<Vec<String>> =
         out.get("properties").and_then(Value::as_object).map(|p| p.keys().cloned().collect());
     let alternatives = out.get("anyOf").is_some() || out.get("allOf").is_some();

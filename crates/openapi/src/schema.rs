@@ -85,6 +85,8 @@ struct Writer<'w, 'a> {
     based: Vec<&'a Value>,
     /// The properties that the schemas around this one give the same object.
     beside: Vec<String>,
+    /// Those of them that only the provider writes, as one of the schemas says.
+    read_only: Vec<String>,
     notes: BTreeSet<String>,
 }
 
@@ -144,6 +146,7 @@ impl<'a> Schemas<'a> {
             within: Vec::new(),
             based: Vec::new(),
             beside: Vec::new(),
+            read_only: Vec::new(),
             notes: BTreeSet::new(),
         };
         let written = writer.schema(schema, how.0).ok();
@@ -253,9 +256,10 @@ impl<'a> Writer<'_, 'a> {
     ) -> Result<Value, TooLarge> {
         let mut out = Map::new();
         let mut alternatives: Vec<Value> = Vec::new();
-        let around = self.beside.len();
-        if !list(schema, "allOf").is_empty() {
-            properties(self.all.document, schema, &mut MAX_NODES.clone(), &mut self.beside);
+        let (around, hidden) = (self.beside.len(), self.read_only.len());
+        if ["allOf", "anyOf", "oneOf"].iter().any(|k| !list(schema, k).is_empty()) {
+            let (beside, read_only) = (&mut self.beside, &mut self.read_only);
+            properties(self.all.document, schema, &mut MAX_NODES.clone(), beside, read_only);
         }
         for part in list(schema, "allOf") {
             let part = self.schema(part, depth)?;
@@ -268,13 +272,14 @@ impl<'a> Writer<'_, 'a> {
                 .iter()
                 .any(|k| members.contains_key(*k))
         {
+            self.read_only.truncate(hidden);
             return Ok(self.cut(schema));
         }
         let mut own = Map::new();
         // The values of its members are other objects.
-        let beside = std::mem::take(&mut self.beside);
+        let outside = (std::mem::take(&mut self.beside), std::mem::take(&mut self.read_only));
         self.values(schema, members, &mut own, depth)?;
-        self.beside = beside;
+        (self.beside, self.read_only) = outside;
         let null = is(schema, "nullable");
         self.merge(&mut out, Value::Object(own), &mut alternatives);
         if parts {
@@ -300,7 +305,8 @@ impl<'a> Writer<'_, 'a> {
                 out.insert("allOf".into(), Value::Array(all));
             }
         }
-        settle(&mut out, null, &self.beside);
+        settle(&mut out, null, &self.beside, &self.read_only);
+        self.read_only.truncate(hidden);
         if LEFT_OUT.iter().any(|k| members.contains_key(*k)) {
             let which: Vec<&str> = LEFT_OUT.iter().copied().filter(|k| members.contains_key(*k)).collect();
             self.notes

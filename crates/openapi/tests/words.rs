@@ -152,6 +152,18 @@ fn parts_require_what_other_parts_have() {
         );
         takes(&of(json!({ "required": [name] })), &base, &[it(json!({ "b": 1 }), true)]);
     }
+    // One part's word for it is enough, in whichever order, for the alternatives too.
+    let open = json!({ "properties": { "id": { "type": "string" } } });
+    let closed = json!({ "properties": { "id": { "readOnly": true } }, "required": ["id"] });
+    let choice = json!({ "anyOf": [{ "required": ["id"] }, { "type": "string" }] });
+    for parts in [[&open, &closed, &closed], [&closed, &open, &open], [&open, &closed, &choice]] {
+        let within = json!({ "type": "object", "properties": { "it": { "allOf": parts } } });
+        takes(
+            &within,
+            &base,
+            &[it(json!({}), true), it(json!({ "id": "i" }), true), it(json!({ "id": 1 }), false)],
+        );
+    }
     // The properties of an object are not those of an object in it.
     let inner = json!({ "type": "object", "properties": { "a": { "type": "integer" }, "in": { "anyOf": [
         { "type": "object", "required": ["a"] }, { "type": "string" },

@@ -313,6 +313,10 @@ impl LookupPlan {
                 .map_err(|_| "an object in the look-up's answer can't be read".to_owned())?;
             if !self.bears(&value, key) {
                 tally.others = self.items.is_none();
+                if self.graphql.is_some() && !self.can_tell(&value) {
+                    tally.hidden =
+                        tally.hidden.or(Some("an entry of the list does not have what `match` compares"));
+                }
             } else if is(&value, &self.ours, key)
                 && holds(&value, &self.ours_within, key)
                 && is(&value, &self.also, key)
@@ -337,6 +341,11 @@ impl LookupPlan {
         use std::slice::from_ref;
         self.ours.iter().any(|w| is(value, from_ref(w), key))
             || self.ours_within.iter().any(|w| holds(value, from_ref(w), key))
+    }
+
+    /// Whether an entry has each place where the key would be.
+    fn can_tell(&self, value: &Value) -> bool {
+        self.ours.iter().chain(&self.ours_within).all(|(at, _)| graphql::says(value, at))
     }
 
     /// Whether what was read is enough.

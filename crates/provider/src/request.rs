@@ -20,7 +20,7 @@ use crate::raw::{BodyKind, Style};
 use crate::template::{Piece, Spliced, Template};
 use http::HeaderValue;
 use ledger::{Intent, Recovery, Strategy};
-use recorded::{VERSION, VERSION_OF_HEADS, VERSION_OF_MORE};
+use recorded::{VERSION, VERSION_OF_MORE, VERSION_OF_STILL_MORE};
 use serde_json::value::RawValue;
 use std::sync::Arc;
 
@@ -47,6 +47,9 @@ impl Method {
         http.lookup = self.lookup_plan(&args)?;
         if http.lookup.as_ref().is_some_and(LookupPlan::is_new) {
             http.v = http.v.max(VERSION_OF_MORE);
+        }
+        if http.lookup.as_ref().is_some_and(|plan| plan.graphql.is_some()) {
+            http.v = http.v.max(VERSION_OF_STILL_MORE);
         }
         http.conflict = self.conflict_plan(&args)?;
         let summary = format!("{} {}", self.verb, http.url.shown_until('?'));
@@ -189,7 +192,7 @@ impl Method {
         let (content, file_type) = self.content_of(document, &fields)?;
         Ok(HttpIntent {
             v: match &content {
-                Some(content) if content.is_new() => VERSION_OF_HEADS,
+                Some(content) if content.is_new() => VERSION_OF_STILL_MORE,
                 Some(_) => VERSION_OF_MORE,
                 None if self.policy.is_new() => VERSION_OF_MORE,
                 None => VERSION,
@@ -220,9 +223,19 @@ impl Method {
         })
     }
 
-    /// Whether an argument is taken up by the marker's text, so that it goes nowhere else.
+    /// Whether an argument is taken up by the marker's text, so that it goes nowhere else. A variable of a document's own is
+    /// filled all the same, if the text does not stand there: without it the document would be refused.
     fn is_in_marker(&self, name: &str) -> bool {
-        matches!(&self.marker, Some(Marker::Text(_, t)) if t.args().any(|a| a == [name]))
+        let Some(Marker::Text(field, text)) = &self.marker else { return false };
+        if !text.args().any(|a| a == [name]) {
+            return false;
+        }
+        let declared = self.graphql.is_some().then(|| self.place(name).ok()).flatten();
+        match declared {
+            Some(Place::Body(path)) => field.starts_with(&path),
+            Some(_) => false,
+            None => true,
+        }
     }
 
     fn mail_of(&self, fields: &[(String, Node)]) -> Result<Spliced, BadArguments> {

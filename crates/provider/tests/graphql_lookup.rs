@@ -174,7 +174,16 @@ async fn it_is_found_on_a_later_page_and_not_beyond_the_last_that_is_read() {
 async fn an_answer_that_says_nothing_leaves_the_doubt() {
     let page = json!({ "nodes": [], "pageInfo": { "hasNextPage": false, "endCursor": null } });
     let error = json!([{ "message": "throttled", "extensions": { "code": "THROTTLED" } }]);
+    let entries = |nodes: Value| {
+        let info = json!({ "hasNextPage": false, "endCursor": null });
+        Reply::of(200, &json!({ "data": { "notes": { "nodes": nodes, "pageInfo": info } } }))
+    };
     let cases = [
+        // It could not be read, or what is compared was not selected: it may be the effect.
+        (entries(json!([null])), "does not have what"),
+        (entries(json!([{ "id": 1, "body": "call" }])), "does not have what"),
+        (entries(json!([{ "id": 1, "text": "of another" }, {}])), "does not have what"),
+        (entries(json!(["call"])), "does not have what"),
         (Reply::of(200, &json!({ "errors": error })), "with errors"),
         (Reply::of(200, &json!({ "errors": error, "data": null })), "with errors"),
         // A part of it failed: what it shows need not be all.
@@ -212,6 +221,11 @@ async fn an_answer_that_says_nothing_leaves_the_doubt() {
         assert_eq!(s.creations(), 1);
     });
     futures_util::future::join_all(all).await;
+    // An entry whose text is null was read, and is not the effect.
+    let (s, i) = shop(2).await;
+    *s.does.instead.lock().unwrap() = Some(entries(json!([{ "id": 1, "text": null }])));
+    s.next([Fault::LostRequest]);
+    of(&call(&i, "note", &note()).await, "result", 2);
 }
 
 #[tokio::test]
@@ -260,6 +274,34 @@ async fn variables_are_values_and_never_a_part_of_the_document() {
 }
 
 #[test]
+fn a_variable_is_filled_though_the_marker_takes_it_up() {
+    let body = |arguments: &str, field: &str, more: &str, args: &str| {
+        let text = SHOP
+            .replace("BASE", "http://127.0.0.1:1")
+            .replace("$input: NoteInput!", arguments)
+            .replace("field = \"input.text\"", &format!("field = \"{field}\""))
+            .replace("\nmarker", &format!("\n{more}\nmarker"));
+        let i = Integration::parse("shop.toml", &text, Format::Toml, Mode::Sandbox)
+            .unwrap_or_else(|e| panic!("{e}"));
+        let m = i.method("note").unwrap();
+        let intent = m.intent(args, &m.recovery(None).unwrap()).unwrap();
+        let record: Value = serde_json::from_slice(&intent.body).unwrap();
+        let pieces: Vec<&str> =
+            record["body"].as_array().unwrap().iter().map(|p| p.as_str().unwrap()).collect();
+        serde_json::from_str::<Value>(&pieces.join("KEY")).unwrap()["variables"].clone()
+    };
+    let args = r#"{"order":"o","text":"t"}"#;
+    let both = json!({ "order": "o", "text": "t", "body": "t [KEY]" });
+    assert_eq!(body("$text: String!, $body: String!", "body", "", args), both);
+    // Where somebody placed it; and nowhere else where the marker stands.
+    let placed = "params = { text = \"variable:title\" }";
+    let both = json!({ "order": "o", "title": "t", "body": "t [KEY]" });
+    assert_eq!(body("$title: String!, $body: String!", "body", placed, args), both);
+    assert_eq!(body("$text: String!", "text", "", args), json!({ "order": "o", "text": "t [KEY]" }));
+    assert_eq!(body("$body: String!", "body", "", args), json!({ "order": "o", "body": "t [KEY]" }));
+}
+
+#[test]
 fn what_can_t_be_asked_is_refused_at_start() {
     let refused = |from: &str, to: &str| {
         assert!(SHOP.contains(from), "{from}");
@@ -298,6 +340,7 @@ fn what_can_t_be_asked_is_refused_at_start() {
         ("nodes { id text }", "nodes(k: \"{$key}\") { id text }", "nowhere else"),
         // The marker is a variable, or a field of one, and no argument.
         ("field = \"input.text\"", "field = \"entry.text\"", "declares no variable $entry"),
+        ("{args.text} [", "{args.text.first} [", "is a part of an argument"),
         ("text = { type = \"string\" }", "body = { type = \"string\" }", "is no variable of the document"),
         (
             "graphql = '''\nquery L($order: ID!, $filter: String, $after: String) {\n  notes(order: $order, query: $filter, after: $after) { nodes { id text } pageInfo { hasNextPage endCursor } }\n}\n'''\n",
@@ -322,6 +365,15 @@ fn what_can_t_be_asked_is_refused_at_start() {
     assert_eq!(record["lookup"]["url"], json!(["http://127.0.0.1:1/other/o"]));
     assert_eq!(m.recovery(None).unwrap().strategy.word(), "lookup");
     assert!(m.listing().unwrap_err().contains("GraphQL"));
+    // Another verb's own path takes no query.
+    let (head, rest) = SHOP.split_once("graphql = 'mutation").unwrap();
+    let (_, rest) = rest.split_once("'\n").unwrap();
+    let text = format!("{head}{rest}")
+        .replace("POST /graphql", "PUT /v1/notes")
+        .replace("BASE", "http://127.0.0.1:1");
+    let said =
+        Integration::parse("shop.toml", &text.replace("input.text", "text"), Format::Toml, Mode::Sandbox);
+    assert!(said.unwrap_err().to_string().contains("needs http = \"POST /…\""));
     // A method that is no document can be asked for so, too.
     let (head, rest) = SHOP.split_once("graphql = 'mutation").unwrap();
     let (_, rest) = rest.split_once("'\n").unwrap();
@@ -336,5 +388,5 @@ fn what_can_t_be_asked_is_refused_at_start() {
     let record: Value = serde_json::from_slice(&intent.body).unwrap();
     assert_eq!(record["body"], json!(["{\"order\":\"o\",\"text\":\"t [", "]\"}"]));
     assert_eq!(record["lookup"]["url"], json!(["http://127.0.0.1:1/graphql"]));
-    assert!(record["lookup"]["graphql"].is_object() && record["v"] == 2, "{record}");
+    assert!(record["lookup"]["graphql"].is_object() && record["v"] == 3, "{record}");
 }

@@ -179,7 +179,7 @@ impl Authority {
         ensure!(of("response_type")? == "code" && of("code_challenge_method")? == "S256", "{page}");
         let redirect = Url::parse(&of("redirect_uri")?)?;
         ensure!(
-            redirect.host_str() == Some("127.0.0.1") && redirect.path().ends_with("/callback"),
+            redirect.host_str() == Some("127.0.0.1") && redirect.path().contains("/callback"),
             "{redirect}"
         );
         let mut state = self.state();

@@ -43,6 +43,7 @@ for step in given["steps"]:
         listen(0.2)
     if "signal" in step:
         os.kill(child.pid, getattr(signal, step["signal"]))
+        listen(0.3)
 while child.poll() is None and time.time() < until:
     listen(0.05)
 ended = child.poll()
@@ -61,7 +62,11 @@ print(json.dumps({
 
 /// What came of `auth connect` on a terminal.
 fn at_terminal(stage: &Stage, steps: &Value) -> Result<Value> {
-    let command = stage.project.command(&["auth", "connect", "things", "--json"])?;
+    connecting(stage, &[], steps)
+}
+
+fn connecting(stage: &Stage, more: &[&str], steps: &Value) -> Result<Value> {
+    let command = stage.project.command(&[&["auth", "connect", "things", "--json"], more].concat())?;
     let mut all = vec![command.get_program().to_string_lossy().into_owned()];
     all.extend(command.get_args().map(|a| a.to_string_lossy().into_owned()));
     let mut python = Command::new(build_dir()?.join("clients/py/venv/bin/python"));
@@ -137,6 +142,38 @@ fn after_the_prompt_an_interruption_still_ends_it() -> Result<()> {
         ensure!(seen["code"] == 5, "{seen}");
         ensure!(seen["shown"].as_str().is_some_and(|s| s.contains("interrupted")), "{seen}");
         ensure!(!stage.folder().join("store.json").exists(), "something was kept");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_signal_at_the_prompt_counts_when_it_ends() -> Result<()> {
+    let stage = by_hand()?;
+    let steps = json!([
+        { "wait": "sent to", "hidden": 1, "signal": "SIGINT" },
+        { "hidden": 1, "type": "CANARY-late\r" },
+    ]);
+    let seen = at_terminal(&stage, &steps)?;
+    ensure!(seen["code"] == 5 && seen["hidden"] == json!([true, true]), "{seen}");
+    ensure!(seen["shown"].as_str().is_some_and(|s| s.contains("interrupted")), "{seen}");
+    ensure!(!stage.folder().join("store.json").exists(), "something was kept");
+    Ok(())
+}
+
+#[test]
+fn a_secret_that_is_awaited_on_standard_input_can_be_given_up() -> Result<()> {
+    let by_hand = by_hand()?;
+    let by_code = Stage::new(|a| by_code(a, "client_secret = \"store\""))?;
+    for stage in [by_hand, by_code] {
+        // Typed, and as a signal.
+        for end in [json!({ "type": "\u{3}" }), json!({ "signal": "SIGINT" })] {
+            let mut last = end;
+            last["wait"] = json!("sent to");
+            let seen = connecting(&stage, &["--stdin"], &json!([last]))?;
+            ensure!(seen["code"] == 5, "{seen}");
+            ensure!(seen["shown"].as_str().is_some_and(|s| s.contains("interrupted")), "{seen}");
+            ensure!(!stage.folder().join("store.json").exists(), "something was kept");
+        }
     }
     Ok(())
 }

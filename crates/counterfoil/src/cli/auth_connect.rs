@@ -44,7 +44,8 @@ pub(super) struct Connect {
 }
 
 pub(super) async fn run(args: Connect, out: &Out) -> Done {
-    // Without somebody who listens, Ctrl-C would end the process before the prompt has made the terminal as it was.
+    // Without somebody who listens, an interruption would end the process before the prompt has made the terminal as it was.
+    // Whoever waits for a person awaits it, so that this hears of them.
     let mut interrupts = signal(SignalKind::interrupt())
         .map_err(|e| Fail::unavailable(format!("signals can't be listened for: {}", e.kind())))?;
     tokio::select! {
@@ -78,7 +79,7 @@ async fn connect(args: Connect, out: &Out) -> Done {
         ));
     }
     match client {
-        None => work.secret(),
+        None => work.secret().await,
         Some(client) if client.flow == Flow::ClientCredentials => work.client_credentials(client).await,
         Some(client) => work.code(client).await,
     }
@@ -168,21 +169,28 @@ impl Work<'_> {
         );
     }
 
-    fn ask(&self, what: &str) -> Result<Zeroizing<String>, Fail> {
+    async fn ask(&self, what: &str) -> Result<Zeroizing<String>, Fail> {
         let text = if self.args.stdin {
-            let mut text = Zeroizing::new(String::new());
-            let read = std::io::stdin().take(LONGEST + 1).read_to_string(&mut text);
-            read.map_err(|_| Fail::usage("what came on standard input is not text; nothing was kept"))?;
-            text
+            // In a thread of its own: an interruption leaves it where it is.
+            let read = tokio::task::spawn_blocking(|| {
+                let mut text = Zeroizing::new(String::new());
+                std::io::stdin().take(LONGEST + 1).read_to_string(&mut text).map(|_| text)
+            });
+            let text = read.await.ok().and_then(Result::ok);
+            text.ok_or_else(|| Fail::usage("what came on standard input is not text; nothing was kept"))?
         } else if std::io::stdin().is_terminal() {
+            // In this one: a prompt that is left before its end leaves the terminal without an echo.
             let asked = rpassword::prompt_password(format!("{what}: "));
-            Zeroizing::new(asked.map_err(|e| match e.kind() {
+            let text = Zeroizing::new(asked.map_err(|e| match e.kind() {
                 ErrorKind::Interrupted => interrupted("nothing was kept"),
                 ErrorKind::UnexpectedEof => {
                     Fail::usage("the input ended before a secret was given; nothing was kept")
                 }
                 other => Fail::usage(format!("the terminal can't be read: {other}; nothing was kept")),
-            })?)
+            })?);
+            // A signal that came meanwhile counts now, before anything is kept.
+            tokio::task::yield_now().await;
+            text
         } else {
             return Err(Fail::usage("this is no terminal; give the secret on standard input with --stdin"));
         };
@@ -196,9 +204,9 @@ impl Work<'_> {
         Ok(Zeroizing::new(trimmed.to_owned()))
     }
 
-    fn secret(&self) -> Done {
+    async fn secret(&self) -> Done {
         self.announce();
-        let secret = self.ask(&self.first().wanted())?;
+        let secret = self.ask(&self.first().wanted()).await?;
         let mark =
             self.first().mark(&secret).map_err(|why| Fail::usage(format!("{why}; nothing was kept")))?;
         let about = self.about(mark, None);
@@ -211,7 +219,7 @@ impl Work<'_> {
         self.announce();
         let kept = self.first().keeps_client_secret();
         if kept {
-            client.secret = Some(self.ask("the client's secret")?);
+            client.secret = Some(self.ask("the client's secret").await?);
         }
         let tokens = credentials::client_credentials(&client).await.map_err(refused)?;
         // Who has id and secret is the account: the tokens are not kept, and requests are not recorded with this.
@@ -229,7 +237,7 @@ impl Work<'_> {
         let mark = self.connection(&client)?;
         self.announce();
         if self.first().keeps_client_secret() {
-            client.secret = Some(self.ask("the client's secret")?);
+            client.secret = Some(self.ask("the client's secret").await?);
         }
         let about = self.about(mark, Some(&client));
         let own = client.secret.clone().filter(|_| self.first().keeps_client_secret());

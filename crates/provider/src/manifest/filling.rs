@@ -31,7 +31,7 @@ impl Filling<'_> {
         [unique, marker, key].into_iter().flatten().collect()
     }
 
-    /// The arguments that the marker's text takes up: they go nowhere else.
+    /// The arguments that the marker's text takes up: they go nowhere else, but for a document's variables.
     pub(super) fn taken_up(&self) -> Vec<String> {
         match self.marker {
             Some(Marker::Text(_, t)) => t.args().filter_map(|a| a.first().cloned()).collect(),

@@ -32,6 +32,9 @@ pub(super) fn lookup(
         Some(text) if asks.is_some() => at("POST", text)?,
         Some(text) => get(text)?,
         None if verb == http::Method::POST => own.clone(),
+        None if asks.is_some() => {
+            return wrong("lookup", "`lookup` needs http = \"POST /…\", where its query is sent");
+        }
         None => return wrong("lookup", "`lookup` needs http = \"GET /…\""),
     };
     let item = raw.fetch.as_ref().map(|f| item(&f.http, &f.at, &f.query)).transpose()?;
@@ -322,6 +325,16 @@ pub(super) fn marker(raw: RawMarker, body: BodyKind, document: Option<&Document>
             let template = Template::value(&text).map_err(bad)?;
             if !template.has_key() {
                 return wrong("marker", "the marker's `text` needs {marker}, where the effect key goes");
+            }
+            if let (Some(_), Some(part)) = (document, template.args().find(|a| a.len() > 1)) {
+                return wrong(
+                    "marker",
+                    format!(
+                        "{{args.{}}} is a part of an argument, which is a variable of the document; make it an argument \
+                         of its own",
+                        part.join(".")
+                    ),
+                );
             }
             Ok(Marker::Text(field_path(&field).map_err(bad)?, template))
         }

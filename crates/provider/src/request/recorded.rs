@@ -15,8 +15,9 @@ pub(super) const VERSION: u8 = 1;
 /// The version of one whose body is no text, or whose look-up says more: who knows only the first must not send it without
 /// its body, nor take another's object for its.
 pub(super) const VERSION_OF_MORE: u8 = 2;
-/// The version of one whose parts have headers, which must not go out without them.
-pub(super) const VERSION_OF_HEADS: u8 = 3;
+/// The version of one whose parts have headers, which must not go out without them, or whose look-up is a query, for which a
+/// GET says nothing.
+pub(super) const VERSION_OF_STILL_MORE: u8 = 3;
 /// The recorded request: an intent's body. No secret is in it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HttpIntent {
@@ -76,7 +77,7 @@ impl HttpIntent {
     pub fn decode(bytes: &[u8]) -> Result<HttpIntent, String> {
         let intent: HttpIntent = serde_json::from_slice(bytes)
             .map_err(|_| "the recorded request can't be read by this version of Counterfoil".to_owned())?;
-        if ![VERSION, VERSION_OF_MORE, VERSION_OF_HEADS].contains(&intent.v) {
+        if ![VERSION, VERSION_OF_MORE, VERSION_OF_STILL_MORE].contains(&intent.v) {
             return Err("the recorded request was made by a newer version of Counterfoil".into());
         }
         Ok(intent)
