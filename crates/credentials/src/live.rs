@@ -246,13 +246,14 @@ impl Live {
             }
             Fresh::Stale(memory) => {
                 let inner = self.0.clone();
-                let renewal = tokio::spawn(async move { inner.renew(memory, told, refused).await });
-                let renewed =
-                    renewal.await.map_err(|_| "renewing it was interrupted; try again".to_owned())?;
-                if let Ok(found) = &renewed {
-                    lock(&turn.refused).renewed(refused, found.ticket);
-                }
-                renewed
+                let renewal = tokio::spawn(async move {
+                    let renewed = inner.renew(memory, told, refused).await;
+                    if let Ok(found) = &renewed {
+                        lock(&turn.refused).renewed(refused, found.ticket);
+                    }
+                    renewed
+                });
+                renewal.await.map_err(|_| "renewing it was interrupted; try again".to_owned())?
             }
         }
     }

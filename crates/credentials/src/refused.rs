@@ -26,15 +26,15 @@ pub struct Refused {
     ticket: Option<Ticket>,
     /// When a token was last renewed because of that.
     renewed: Option<Instant>,
-    /// The one that another took the place of then: whoever still comes with it need not be told anything else.
-    replaced: Option<Ticket>,
+    /// The one that was used last. Whoever still comes with another one left before it was replaced, here or elsewhere.
+    current: Option<Ticket>,
 }
 
 impl Refused {
     /// A token that can be renewed was refused. Whether another one will be found at the next use.
     pub fn say(&mut self, ticket: Ticket) -> bool {
         // Several were sent under the token that was refused; the first answer had it replaced for all of them.
-        if self.replaced == Some(ticket) {
+        if self.current.is_some_and(|current| current != ticket) {
             return true;
         }
         if self.renewed.is_some_and(|at| at.elapsed() < ONCE_IN) {
@@ -50,17 +50,35 @@ impl Refused {
         self.ticket
     }
 
-    /// A token is in use; it may be the replaced one again: connected anew, for one.
+    /// A token is in use; it may be a replaced one again: connected anew, for one.
     pub fn in_use(&mut self, ticket: Option<Ticket>) {
-        self.replaced.take_if(|t| Some(*t) == ticket);
+        self.current = ticket;
     }
 
-    /// The refused one was to be replaced, and this was got.
+    /// The refused one, if one was, was to be replaced, and this was got.
     pub fn renewed(&mut self, refused: Option<Ticket>, got: Option<Ticket>) {
+        self.current = got;
         // One that was given a second time is as good as it gets: it is not asked for again at once, either.
         if refused.is_some() && self.ticket.take_if(|t| Some(*t) == refused).is_some() {
             self.renewed = Some(Instant::now());
-            self.replaced = refused.filter(|_| got != refused);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_late_refusal_of_a_replaced_token_has_nothing_renewed() {
+        let (first, second) = (Ticket::of("1"), Ticket::of("2"));
+        let mut refused = Refused::default();
+        refused.in_use(Some(first));
+        // Another process renewed it, and that one is in use here.
+        refused.in_use(Some(second));
+        assert!(refused.say(first));
+        assert_eq!(refused.ticket(), None);
+        assert!(refused.say(second));
+        assert_eq!(refused.ticket(), Some(second));
     }
 }

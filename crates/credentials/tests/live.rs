@@ -95,6 +95,16 @@ async fn a_refusal_for_good_is_kept_and_told() {
     assert_eq!(stage.kept().1, secret(1));
     stage.connect("m2", 1000, secret(5));
     assert_eq!(live.find(&stage.wanted()).await.unwrap().secret.as_str(), "access5");
+    // It is over for every process, also for one whose token would be good yet.
+    let (one, other) = (stage.live(), stage.live());
+    let ticket = one.find(&stage.wanted()).await.unwrap().ticket.unwrap();
+    other.find(&stage.wanted()).await.unwrap();
+    assert!(one.refused(&stage.wanted(), ticket));
+    for live in [&one, &other] {
+        let told = live.find(&stage.wanted()).await.unwrap_err();
+        assert!(told.contains("invalid_grant"), "{told}");
+    }
+    assert_eq!(stage.played.asked(), 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -77,7 +77,7 @@ pub use approval::Approval;
 pub use asks::Unanswered;
 pub use catalog::{Catalog, CatalogError, Offer};
 pub use changes::{Change, Changes};
-pub use connect::Connections;
+pub use connect::{Connections, redirect};
 pub use context::Context;
 pub use handles::{HandleError, Held, ReadHandles};
 pub use icon::Icon;

@@ -39,11 +39,16 @@ fn an_answer_that_is_not_right_connects_nobody() -> Result<()> {
     let sent = alice.consent(at, &asked, &own.authority)?;
     let other = link(&create(at, &bob, "one"))?;
     let foreign = bob.consent(at, &other, &own.authority)?;
-    for mut person in [Person::default(), bob.clone()] {
+    let place = alice.callback.clone().context("no redirect")?;
+    for mut person in [Person::default().elsewhere(&place), bob.clone()] {
         let page = person.back(at, &sent.right(&issuer))?;
         ensure!(page.status == 403 && page.text().contains("not the browser"), "{}", page.text());
         plain(&page)?;
     }
+    // At the place of another server, whatever it says of its issuer; the right place still can.
+    let page = alice.elsewhere("/connect/callback/0123456789abcdef").back(at, &sent.right(&issuer))?;
+    ensure!(page.status == 403 && page.text().contains("mix-up"), "{}", page.text());
+    plain(&page)?;
     let swapped = [("code", sent.code.as_str()), ("state", &foreign.state), ("iss", &issuer)];
     ensure!(alice.back(at, &swapped)?.status == 403);
     for state in ["", &sent.state[1..], &sent.state.to_uppercase()] {
@@ -53,7 +58,7 @@ fn an_answer_that_is_not_right_connects_nobody() -> Result<()> {
     ensure!(alice.back(at, &[("code", &sent.code), ("iss", &issuer)])?.status == 404);
     ensure!(alice.back_by(at, "POST", "code=x&state=y")?.status == 405);
     // Whoever only looks whether an address is there uses nothing up.
-    let looks = format!("/connect/callback?code={}&state={}", sent.code, sent.state);
+    let looks = format!("{place}?code={}&state={}", sent.code, sent.state);
     let mut stream = std::net::TcpStream::connect(at)?;
     stream.write_all(&http::request("HEAD", &looks, &[("Host", &at.to_string())], b""))?;
     let mut head = [0; 12];
@@ -63,7 +68,7 @@ fn an_answer_that_is_not_right_connects_nobody() -> Result<()> {
     ensure!(alice.back_by(at, "GET", &long)?.status == 400);
     let sneaked = browser::Browser::at(at).exchange(
         "GET",
-        &format!("/connect/callback?state={}", sent.state),
+        &format!("{place}?state={}", sent.state),
         &[("Host", "evil.example")],
         "",
     )?;
@@ -79,7 +84,7 @@ fn an_answer_that_is_not_right_connects_nobody() -> Result<()> {
     type Case = (&'static str, Tokens, fn(&Sent, &str) -> Parameters, &'static str);
     let instead = |status: u16, body: &str| Tokens::Instead(status, body.into());
     let right: fn(&Sent, &str) -> Parameters = |s, i| answer(s, Some(i));
-    let cases: [Case; 15] = [
+    let cases: [Case; 16] = [
         ("another issuer", Tokens::Right, |s, _| answer(s, Some("https://evil.example")), "mix-up"),
         ("no issuer", Tokens::Right, |s, _| answer(s, None), "does not name its issuer"),
         (
@@ -135,6 +140,16 @@ fn an_answer_that_is_not_right_connects_nobody() -> Result<()> {
         ),
         ("a client that is unknown", instead(401, r#"{"error":"invalid_client"}"#), right, "invalid_client"),
         (
+            "tokens that are too long to be kept together",
+            Tokens::Instead(
+                200,
+                json!({ "access_token": "C".repeat(8000), "refresh_token": "R".repeat(190), "token_type": "bearer" })
+                    .to_string(),
+            ),
+            right,
+            "longer than the 8 KiB",
+        ),
+        (
             "tokens that are too long",
             Tokens::Instead(
                 200,
@@ -178,6 +193,33 @@ fn an_answer_that_is_not_right_connects_nobody() -> Result<()> {
     let sent = carol.consent(gateway.addr, &asked, &other.authority)?;
     ensure!(carol.back(gateway.addr, &[("code", &sent.code), ("state", &sent.state)])?.status == 200);
     Ok(())
+}
+
+/// Two calls at once were answered two links: the second one finds what the first one connected, and makes no other account.
+#[test]
+fn a_second_link_changes_nothing_of_what_the_first_one_connected() -> Result<()> {
+    let mut own = Own::keyed("")?;
+    let gateway = own.project.gateway(None)?;
+    let (at, mut alice) = (gateway.addr, own.person("alice")?);
+    let [one, two, three] = ["one", "two", "three"].map(|order| link(&create(at, &alice, order)));
+    let (one, two, three) = (one?, two?, three?);
+    // Sent away before the other came back.
+    let late = alice.consent(at, &two, &own.authority)?;
+    let sent = alice.consent(at, &one, &own.authority)?;
+    ensure!(alice.back(at, &sent.right(&own.authority.issuer()))?.status == 200);
+    done(&create(at, &alice, "one"))?;
+    let since = own.project.ask(&["auth", "status"])?.1["credentials"][0]["since"].clone();
+    let tokens = own.authority.state().shown.len();
+    let page = alice.back(at, &late.right(&own.authority.issuer()))?;
+    ensure!(page.status == 200 && page.text().contains("is connected"), "{}", page.text());
+    plain(&page)?;
+    // Not sent away at all.
+    let page = alice.prove(at, &three)?;
+    ensure!(page.status == 200 && page.text().contains("is connected"), "{}", page.text());
+    ensure!(page.header("location").is_none() && own.authority.state().shown.len() == tokens);
+    ensure!(own.project.ask(&["auth", "status"])?.1["credentials"][0]["since"] == since && since.is_string());
+    done(&create(at, &alice, "two"))?;
+    own.effects(2)
 }
 
 /// Over after a while, and of another integration after a change.

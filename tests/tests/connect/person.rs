@@ -12,11 +12,18 @@ pub struct Person {
     /// What the person calls the gateway with.
     pub key: String,
     cookies: BTreeMap<String, String>,
+    /// Where the last authorization server led back to.
+    pub callback: Option<String>,
 }
 
 impl Person {
     pub fn with(key: &str) -> Person {
         Person { key: key.to_owned(), ..Person::default() }
+    }
+
+    /// The same person, who comes back at another place.
+    pub fn elsewhere(&self, place: &str) -> Person {
+        Person { callback: Some(place.to_owned()), ..self.clone() }
     }
 
     fn cookie(&self) -> String {
@@ -52,7 +59,10 @@ impl Person {
         for (name, value) in [("cache-control", "no-store"), ("referrer-policy", "no-referrer")] {
             ensure!(reply.header(name) == Some(value), "{name}: {:?}", reply.headers);
         }
-        authority.consent(reply.header("location").context("no address")?)
+        let sent = authority.consent(reply.header("location").context("no address")?)?;
+        let redirect = url::Url::parse(&sent.parameters["redirect_uri"])?;
+        self.callback = Some(redirect.path().to_owned());
+        Ok(sent)
     }
 
     /// Comes back with these parameters.
@@ -65,7 +75,8 @@ impl Person {
     pub fn back_by(&mut self, at: SocketAddr, method: &str, query: &str) -> Result<Reply> {
         let cookie = self.cookie();
         let headers = [("Sec-Fetch-Site", "cross-site"), ("Cookie", cookie.as_str())];
-        let reply = Browser::at(at).exchange(method, &format!("/connect/callback?{query}"), &headers, "")?;
+        let path = self.callback.as_deref().unwrap_or("/connect/callback/0123456789abcdef");
+        let reply = Browser::at(at).exchange(method, &format!("{path}?{query}"), &headers, "")?;
         self.keep(&reply);
         Ok(reply)
     }

@@ -16,7 +16,8 @@ pub(super) fn told(config: &Config, loaded: &Loaded, report: &mut Report) {
         }
     }
     for account in loaded.integrations.iter().filter_map(|i| i.own_account()) {
-        let (Some((issuer, client)), Some(at)) = (account.identity(), redirect(config)) else { continue };
+        let (Some(identity), Some(base)) = (account.identity(), base(config)) else { continue };
+        let ((issuer, client), at) = (identity, gateway::redirect(&base, identity));
         report.good(
             &account.account,
             format!("each principal connects at {issuer}, where client {client} must have the redirect {at}"),
@@ -50,9 +51,8 @@ pub(super) fn told(config: &Config, loaded: &Loaded, report: &mut Report) {
     }
 }
 
-/// Where authorization servers send people back to.
-fn redirect(config: &Config) -> Option<String> {
+/// Where the pages are, to which authorization servers send people back.
+fn base(config: &Config) -> Option<String> {
     let base = pages(config, config.server.listen)?;
-    let base = base.strip_suffix(":0").map_or_else(|| base.clone(), |base| format!("{base}:PORT"));
-    Some(format!("{base}/connect/callback"))
+    Some(base.strip_suffix(":0").map_or_else(|| base.clone(), |base| format!("{base}:PORT")))
 }

@@ -19,6 +19,9 @@ use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 /// either uses them up, one request each, or hears that nobody listens and passes on.
 const LINGER: Duration = Duration::from_secs(2);
 
+/// The longest that tokens of principals which are being got are waited for: an answer takes 10 s.
+const WRITTEN: Duration = Duration::from_secs(12);
+
 /// Whether the sockets in the data directory are served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sockets {
@@ -162,8 +165,12 @@ impl Held {
             }
             tasks.wait().await;
         };
-        let _ = tokio::time::timeout(drain, ended).await;
+        let until = tokio::time::Instant::now() + drain;
+        let _ = tokio::time::timeout_at(until, ended).await;
         core.settle(drain.min(Duration::from_secs(2))).await;
+        // What was got with a code or a refresh token is nowhere else before it is written.
+        let left = until.saturating_duration_since(tokio::time::Instant::now());
+        core.connections.settle(left.min(WRITTEN)).await;
         if let Some(control) = control {
             let _ = tokio::time::timeout(drain, control).await;
         }

@@ -47,12 +47,13 @@ impl Inner {
         let Some((entry, secret)) = &memory.opened else { return Err(absent(&wanted)) };
         let access = secret.access.as_ref().ok_or_else(|| absent(&wanted))?;
         let (about, life) = (&entry.about, life(&entry.about));
+        // What has ended is over also where its token would be good yet.
+        if let Some(word) = &about.refused {
+            return Err(ended(&wanted, word));
+        }
         if good(about.expires, life, access, refused) {
             let found = found(access, about.mark.clone());
             return Ok(Fresh::Found(found, memory));
-        }
-        if let Some(word) = &about.refused {
-            return Err(ended(&wanted, word));
         }
         if secret.refresh.is_none() {
             // A refused one that can't be replaced is sent: its provider says what is wrong.
@@ -171,15 +172,15 @@ impl Inner {
         }
         let secret = self.open(listing, entry.clone()).await?;
         // Another process may have been first.
+        if let Some(word) = &entry.about.refused {
+            return Err(Error::Refused(word.clone()));
+        }
         if let Some(access) = &secret.access
             && good(entry.about.expires, life(&entry.about), access, refused)
         {
             let found = found(access, entry.about.mark.clone());
             memory.opened = Some((entry, secret));
             return Ok(found);
-        }
-        if let Some(word) = &entry.about.refused {
-            return Err(Error::Refused(word.clone()));
         }
         let token = secret.refresh.clone().ok_or_else(|| no(expired(&wanted)))?;
         let mut client = told.client.clone();

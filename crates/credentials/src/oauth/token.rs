@@ -33,7 +33,7 @@ pub struct Tokens {
     pub refresh: Option<Zeroizing<String>>,
     /// When the access token ends, in seconds since 1970, if that was said.
     pub expires: Option<i64>,
-    /// What it may be used for.
+    /// What it may be used for. Empty after a renewal: the same as before.
     pub scopes: Vec<String>,
 }
 
@@ -126,10 +126,10 @@ pub(super) async fn exchange(
         request = request.add_extra_param(name, value);
     }
     let ask = Asking::by(http);
-    taken(client, server, request.request_async(&ask).await, &ask)
+    taken(&client.scopes, server, request.request_async(&ask).await, &ask)
 }
 
-/// A new access token, and perhaps a new refresh token.
+/// A new access token, and perhaps a new refresh token. Scopes that are not told are those of before, which are not known here.
 pub(crate) async fn refresh(
     http: &Http,
     client: &Client,
@@ -142,7 +142,7 @@ pub(crate) async fn refresh(
         request = request.add_extra_param(name, value);
     }
     let ask = Asking::by(http);
-    taken(client, server, request.request_async(&ask).await, &ask)
+    taken(&[], server, request.request_async(&ask).await, &ask)
 }
 
 /// A token of the client's own, and the server that gave it.
@@ -155,7 +155,7 @@ pub(crate) async fn credentials_grant(http: &Http, client: &Client) -> Result<(T
         request = request.add_extra_param(name, value);
     }
     let ask = Asking::by(http);
-    let tokens = taken(client, &server, request.request_async(&ask).await, &ask)?;
+    let tokens = taken(&client.scopes, &server, request.request_async(&ask).await, &ask)?;
     Ok((tokens, server))
 }
 
@@ -194,7 +194,7 @@ impl<'c> AsyncHttpClient<'c> for Asking {
 }
 
 fn taken(
-    client: &Client,
+    scopes: &[String],
     server: &Server,
     answer: Result<BasicTokenResponse, BasicRequestTokenError<NoAnswer>>,
     asking: &Asking,
@@ -226,7 +226,7 @@ fn taken(
     let life = answer.expires_in().map(|d| d.as_secs().min(LONGEST_LIFE));
     let scopes = match answer.scopes() {
         Some(scopes) => scopes.iter().map(|s| s.to_string()).collect(),
-        None => client.scopes.clone(),
+        None => scopes.to_vec(),
     };
     Ok(Tokens {
         access,

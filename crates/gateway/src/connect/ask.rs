@@ -16,12 +16,14 @@ use mcp::json::Raw;
 use mcp::server::{Exchange, Outcome};
 use provider::{Own, OwnAccount, OwnCredentials as _};
 use std::time::Duration;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 /// The key of the question.
 pub(crate) const KEY: &str = "credential";
 /// How often it is looked whether the credential is there, while a call waits for it.
 const LOOK: Duration = Duration::from_millis(500);
+/// How much longer than the call waits a look may take, which may have to renew a token first.
+const LATE: Duration = Duration::from_secs(10);
 
 /// What a client said of the page that its user was to open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -58,10 +60,24 @@ pub(crate) async fn wait(
     most: Millis,
     gone: impl Future<Output = ()>,
 ) -> Result<Option<Own>, String> {
+    looked_for(|| async { connections.find(&whose(account, principal), account.client()?).await }, most, gone)
+        .await
+}
+
+/// No look, and no caller that is gone, is waited for beyond its time.
+async fn looked_for<T, F: Future<Output = Result<Option<T>, String>>>(
+    look: impl Fn() -> F,
+    most: Millis,
+    gone: impl Future<Output = ()>,
+) -> Result<Option<T>, String> {
     let until = Instant::now() + most.duration();
+    let last = until + LATE;
     tokio::pin!(gone);
     loop {
-        let found = connections.find(&whose(account, principal), account.client()?).await?;
+        let found = tokio::select! {
+            found = timeout_at(last, look()) => found.map_err(|_| "that takes too long".to_owned())??,
+            () = &mut gone => return Ok(None),
+        };
         if found.is_some() || Instant::now() >= until {
             return Ok(found);
         }
@@ -186,5 +202,27 @@ pub(crate) fn unreadable() -> CallError {
             "The credential that this tool acts under can't be read at the moment, so nothing ran.",
             "Call again a little later; it is safe.",
         )
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use std::future::{pending, ready};
+
+    #[tokio::test(start_paused = true)]
+    async fn a_look_that_does_not_end_holds_nobody() {
+        let begin = Instant::now();
+        let gone = tokio::time::sleep(Duration::from_secs(3));
+        assert_eq!(looked_for(pending::<Result<Option<()>, String>>, Millis::secs(60), gone).await, Ok(None));
+        assert_eq!(begin.elapsed().as_secs(), 3);
+        let looked = looked_for(pending::<Result<Option<()>, String>>, Millis::secs(5), pending()).await;
+        assert!(looked.unwrap_err().contains("too long"));
+        assert_eq!(begin.elapsed().as_secs(), 3 + 5 + 10);
+        // What is there is found at once, and what is not within the time.
+        assert_eq!(looked_for(|| ready(Ok(Some(1))), Millis(0), pending()).await, Ok(Some(1)));
+        assert_eq!(looked_for(|| ready(Ok(None::<u8>)), Millis::secs(2), pending()).await, Ok(None));
+        assert_eq!(begin.elapsed().as_secs(), 20);
     }
 }

@@ -6,6 +6,8 @@
 
 use super::html;
 use super::page::{Instead, Link, Page, later};
+use super::redirect::redirect;
+use super::whose;
 use crate::answers::random_name;
 use crate::rounds::Subject;
 use axum::response::Response;
@@ -16,8 +18,6 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use zeroize::Zeroizing;
 
-/// The path of the redirect.
-pub(super) const CALLBACK: &str = "/connect/callback";
 /// How long a person may be away.
 const AWAY: Millis = Millis::secs(600);
 
@@ -104,10 +104,15 @@ impl Page {
             )
         })?;
         let (Some(client), Some(base)) = (client, self.connections().base()) else { return Err(later()) };
+        // Two links may be on the way; the second must not make another account of what the first one connected.
+        let at = whose(account, &link.principal);
+        if self.connections().is_connected(&at, client).await.map_err(|_| later())? {
+            return Ok(html::done(account));
+        }
         let server =
             self.connections().renewals.servers.of(client).await.map_err(|e| unusable(e.to_string()))?;
         let (state, browser) = (random_name() + &random_name(), random_name() + &random_name());
-        let redirect = format!("{base}{CALLBACK}");
+        let redirect = redirect(base, client.identity());
         let sent = credentials::away(client, &server, &redirect, &state);
         let sent = sent.map_err(|e| unusable(e.to_string()))?;
         let (issuer, id) = client.identity();

@@ -5,7 +5,8 @@
 //! Promises: a secret passes through no client and no model; it is stored only for the principal that was asked, who proves to
 //! be it; a link stores once; what is kept opens only for its ledger, mode, account, origin and principal, tokens only for
 //! their issuer and client too, whichever replica reads it. Where there is none, nothing is opened and nothing is sent. A
-//! refresh token is used by one replica, once.
+//! refresh token is used by one replica, once, but where that one ends or is cut off from the ledger before it has written
+//! what it got (see `renew`).
 
 mod ask;
 mod away;
@@ -14,12 +15,14 @@ mod html;
 mod page;
 mod proof;
 mod record;
+mod redirect;
 mod renew;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use ask::{Connecting, before_read, connecting, required, unreadable, wait};
 pub(crate) use page::router;
+pub use redirect::redirect;
 
 use crate::answers::random_name;
 use credentials::{Client, Ticket, Tokens};
@@ -30,6 +33,7 @@ use renew::Renewals;
 use seal::Keeper;
 use sha2::{Digest as _, Sha256};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 use zeroize::Zeroizing;
 
 /// How often a write is tried again after another's.
@@ -56,6 +60,12 @@ fn place(whose: &Whose<'_>) -> String {
 /// Whose credential for this account.
 pub(crate) fn whose<'a>(account: &'a OwnAccount, principal: &'a str) -> Whose<'a> {
     Whose { account: &account.account, mode: account.mode.as_str(), origin: &account.origin, principal }
+}
+
+/// See [`Connections::new_tokens`].
+pub(crate) struct NewTokens {
+    grant: Grant,
+    text: Zeroizing<Vec<u8>>,
 }
 
 /// What is told of a principal's credential.
@@ -146,23 +156,64 @@ impl Connections {
         self.place(&whose(account, principal), &mark, None, secret.as_bytes()).await
     }
 
-    /// Keeps the tokens of a new connection, in the place of an older one.
+    /// Whether this principal has a connection of this client that can be used, or renewed first.
+    ///
+    /// # Errors
+    /// Why that can't be known now.
+    pub(crate) async fn is_connected(&self, whose: &Whose<'_>, client: &Client) -> Result<bool, String> {
+        let shelf = self.kept()?;
+        let (_, record) = shelf.read(whose).await?;
+        self.renewals.is_connected(shelf, whose, client, record).await
+    }
+
+    /// Keeps the tokens of a new connection, unless there is one that can be used: it would be another account in the place
+    /// of what calls were recorded under meanwhile.
     ///
     /// # Errors
     /// Why they were not kept, or may not have been.
     pub(crate) async fn connect(
         &self,
-        account: &OwnAccount,
-        principal: &str,
+        whose: &Whose<'_>,
         client: &Client,
-        tokens: Tokens,
+        tokens: &NewTokens,
     ) -> Result<(), String> {
-        let grant = renew::granted(client, &tokens, self.kept()?.store.now());
-        let pair = Pair { access: tokens.access, refresh: tokens.refresh };
-        let text = Zeroizing::new(serde_json::to_vec(&pair).map_err(|e| e.to_string())?);
+        let (shelf, NewTokens { grant, text }) = (self.kept()?, tokens);
         // Another one for each connection: nobody knows whether it is of the same account at the provider.
         let mark = random_name();
-        self.place(&whose(account, principal), &mark, Some(grant), &text).await
+        let new = shelf.close(whose, (shelf.store.now(), &mark), Some(grant.clone()), text).await;
+        let new = new.map_err(|e| e.to_string())?;
+        for _ in 0..TRIES {
+            let (version, record) = shelf.read(whose).await?;
+            if self.renewals.is_connected(shelf, whose, client, record).await?
+                || shelf.write(whose, version, &new).await?
+            {
+                return Ok(());
+            }
+        }
+        Err("another write was always first".into())
+    }
+
+    /// Tokens that were just got, as they are to be kept.
+    ///
+    /// # Errors
+    /// Why they can't be kept, whoever tries.
+    pub(crate) fn new_tokens(&self, client: &Client, tokens: Tokens) -> Result<NewTokens, String> {
+        let grant = renew::granted(client, &tokens, self.kept()?.store.now());
+        let text = Pair { access: tokens.access, refresh: tokens.refresh }.text()?;
+        if text.len() > seal::MAX_SECRET {
+            return Err(renew::TOO_LARGE.into());
+        }
+        Ok(NewTokens { grant, text })
+    }
+
+    /// Waits, no longer than this, until all that was begun with codes and refresh tokens is written.
+    pub async fn settle(&self, most: Duration) {
+        self.renewals.tasks.close();
+        if tokio::time::timeout(most, self.renewals.tasks.wait()).await.is_err() {
+            tracing::warn!(
+                "tokens of principals were still being got or written; those principals may be asked again"
+            );
+        }
     }
 
     async fn place(

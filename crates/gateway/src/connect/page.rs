@@ -1,9 +1,9 @@
 //! `/connect/{token}`: shows what is asked, and takes a secret once, from the person who was asked.
 
-use super::away::CALLBACK;
 use super::back::back;
 use super::html::{self, Shown};
 use super::proof::{Proof, Proved};
+use super::redirect::PATH;
 use super::{Connections, place, whose};
 use crate::catalog::Entry;
 use crate::rounds::{Closed, Subject};
@@ -110,7 +110,7 @@ pub(crate) fn router(shared: &Arc<Shared>, http: &HttpConfig) -> Router {
     };
     Router::new()
         .route("/connect/{token}", get(show).post(take))
-        .route(CALLBACK, get(back))
+        .route(PATH, get(back))
         .with_state(Arc::new(page))
 }
 
@@ -187,15 +187,15 @@ impl Page {
         store.shelve(&trace_name(link), version, data, Some(until)).await.map_err(|_| later())
     }
 
-    /// Uses a link up: it stores once, whoever else is on the way.
-    pub async fn use_up(&self, link: &Link) -> Result<(), Instead> {
+    /// Uses a link up: it stores once, whoever else is on the way. `false`: it was.
+    pub async fn use_up(&self, link: &Link) -> Result<bool, Instead> {
         loop {
             let (version, trace) = self.trace(link).await?;
             if trace.used {
-                return Err(Box::new(html::gone()));
+                return Ok(false);
             }
             if self.leave(link, version, &Trace { used: true, ..trace }).await? {
-                return Ok(());
+                return Ok(true);
             }
         }
     }

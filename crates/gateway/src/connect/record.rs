@@ -52,6 +52,13 @@ pub(super) struct Pair {
     pub refresh: Option<Zeroizing<String>>,
 }
 
+impl Pair {
+    /// What is sealed.
+    pub fn text(&self) -> Result<Zeroizing<Vec<u8>>, String> {
+        serde_json::to_vec(self).map(Zeroizing::new).map_err(|e| e.to_string())
+    }
+}
+
 impl Record {
     /// Whether it is what is asked for: a secret, or tokens of this issuer for this client.
     pub fn fits(&self, client: Option<(&str, &str)>) -> bool {

@@ -2,8 +2,8 @@
 //!
 //! A renewal is a turn, which lies on the shelf and ends by itself. Whoever has it looks again at what is there, asks, and
 //! writes what it got before anybody uses it; so no refresh token is used twice, but where a replica ended between the
-//! answer and the write: then what it got is lost, the old one is refused, and the principal is asked again. A renewal that
-//! has begun is finished whoever asked for it goes away.
+//! answer and the write, or was cut off from the ledger there for longer than its turn: another one asks with the old one
+//! then, is refused, and the principal is asked again. A renewal that has begun is finished whoever asked for it goes away.
 
 use super::place;
 use super::record::{Grant, Pair, Record, Shelf};
@@ -18,6 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::OwnedMutexGuard;
 use tokio::time::{Instant, sleep, timeout_at};
+use tokio_util::task::TaskTracker;
 
 /// How long a turn lasts: an answer takes 10 s at most, and has to be written.
 const TURN: Millis = Millis::secs(20);
@@ -30,11 +31,14 @@ const LOOK: Duration = Duration::from_millis(100);
 const KEEPING: Duration = Duration::from_secs(600);
 const AGAIN: Duration = Duration::from_millis(500);
 const BUSY: &str = "its access token is being renewed; try again";
+pub(super) const TOO_LARGE: &str = "its tokens are longer than the 8 KiB that are kept";
 
 /// See the module: what one process knows.
 #[derive(Default)]
 pub(super) struct Renewals {
     pub servers: Servers,
+    /// What has begun and is finished whoever goes away, because a code or a refresh token may be used up.
+    pub tasks: TaskTracker,
     turns: Mutex<HashMap<String, Turn>>,
 }
 
@@ -81,8 +85,8 @@ struct Stale {
 
 impl Stale {
     /// It, while it may be used; else why there is no other.
-    fn or(self, why: &str) -> Result<Option<Own>, String> {
-        if self.usable {
+    fn or(self, now: Time, why: &str) -> Result<Option<Own>, String> {
+        if self.usable && self.grant.ends.is_none_or(|end| end > now) {
             Ok(Some(self.own))
         } else {
             Err(format!("its access token can't be renewed now: {why}; try again"))
@@ -105,12 +109,23 @@ async fn look(
     refused: Option<Ticket>,
 ) -> Result<Seen, String> {
     let (_, record) = shelf.read(whose).await?;
+    seen(shelf, whose, client, refused, record).await
+}
+
+async fn seen(
+    shelf: &Shelf,
+    whose: &Whose<'_>,
+    client: &Client,
+    refused: Option<Ticket>,
+    record: Option<Record>,
+) -> Result<Seen, String> {
     let Some(record) = record.filter(|r| r.fits(Some(client.identity()))) else { return Ok(Seen::None) };
-    let Some(grant) = record.grant.clone() else { return Ok(Seen::None) };
+    // What has ended is over also for those whose token was not refused yet.
+    let Some(grant) = record.grant.clone().filter(|g| g.refused.is_none()) else { return Ok(Seen::None) };
     let Some(opened) = shelf.open(whose, &record).await? else { return Ok(Seen::None) };
     let pair: Pair = serde_json::from_slice(&opened).map_err(|_| "it is damaged".to_owned())?;
     let ticket = Ticket::of(&pair.access);
-    let renewable = pair.refresh.is_some() && grant.refused.is_none();
+    let renewable = pair.refresh.is_some();
     let own =
         Own { secret: pair.access.clone(), mark: record.mark.clone(), ticket: renewable.then_some(ticket) };
     let (now, life) = (shelf.store.now(), grant.ends.map(|end| end.since(grant.got).0 / 1000));
@@ -123,7 +138,7 @@ async fn look(
         let usable = !bad && !ended;
         return Ok(Seen::Stale(Box::new(Stale { grant, pair, own, usable })));
     }
-    Ok(if bad || ended || grant.refused.is_some() { Seen::None } else { Seen::Good(own) })
+    Ok(if bad || ended { Seen::None } else { Seen::Good(own) })
 }
 
 impl Renewals {
@@ -134,6 +149,18 @@ impl Renewals {
     /// See [`Refused::say`].
     pub fn refused(&self, whose: &Whose<'_>, ticket: Ticket) -> bool {
         lock(&self.turn(whose).refused).say(ticket)
+    }
+
+    /// Whether this record is a connection that is used, or renewed first: its principal is not asked.
+    pub async fn is_connected(
+        &self,
+        shelf: &Shelf,
+        whose: &Whose<'_>,
+        client: &Client,
+        record: Option<Record>,
+    ) -> Result<bool, String> {
+        let refused = lock(&self.turn(whose).refused).ticket();
+        Ok(!matches!(seen(shelf, whose, client, refused, record).await?, Seen::None))
     }
 
     /// A principal's access token, renewed if need be.
@@ -149,30 +176,32 @@ impl Renewals {
             lock(&turn.refused).in_use(own.ticket);
             Ok(Some(own))
         };
-        match look(shelf, whose, client, asked()).await? {
+        let now = || shelf.store.now();
+        let before = match look(shelf, whose, client, asked()).await? {
             Seen::None => return Ok(None),
             Seen::Good(own) => return used(own),
             // It is being renewed here.
             Seen::Stale(stale) if stale.usable && turn.one.try_lock().is_err() => return Ok(Some(stale.own)),
-            Seen::Stale(_) => {}
-        }
+            Seen::Stale(stale) => stale,
+        };
         let until = Instant::now() + PATIENCE;
         let waiting = timeout_at(until, turn.one.clone().lock_owned());
-        let mut one = waiting.await.map_err(|_| BUSY.to_owned())?;
+        let Ok(mut one) = waiting.await else { return before.or(now(), "another call does that") };
         loop {
             let refused = asked();
-            let stale = match look(shelf, whose, client, refused).await? {
-                Seen::None => return Ok(None),
-                Seen::Good(own) => return used(own),
-                Seen::Stale(stale) => stale,
+            let stale = match look(shelf, whose, client, refused).await {
+                Ok(Seen::None) => return Ok(None),
+                Ok(Seen::Good(own)) => return used(own),
+                Ok(Seen::Stale(stale)) => stale,
+                Err(why) => return before.or(now(), &why),
             };
             let server = match self.servers.of(client).await {
                 Ok(server) => server,
-                Err(e) => return stale.or(&e.to_string()),
+                Err(e) => return stale.or(now(), &e.to_string()),
             };
             let began = Instant::now();
             match take(shelf, whose).await {
-                Ok(Asked::Rests(why)) | Err(why) => return stale.or(&why),
+                Ok(Asked::Rests(why)) | Err(why) => return stale.or(now(), &why),
                 Ok(Asked::Theirs) if stale.usable => return Ok(Some(stale.own)),
                 Ok(Asked::Theirs) if Instant::now() >= until => return Err(BUSY.into()),
                 Ok(Asked::Theirs) => sleep(LOOK).await,
@@ -184,18 +213,19 @@ impl Renewals {
                         client: client.clone(),
                         owner: Owner::of(whose),
                         refused,
+                        told: turn.refused.clone(),
                         name,
                         began,
                     };
-                    let done = tokio::spawn(renewal.run(one));
-                    let (back, done) = done.await.map_err(|_| "renewing it was interrupted; try again")?;
-                    match done? {
-                        Done::Got(own) => {
-                            lock(&turn.refused).renewed(refused, own.ticket);
-                            return Ok(Some(own));
-                        }
-                        Done::Failed(stale, why) => return stale.or(&why),
-                        Done::Look => one = back,
+                    // It goes on for whoever comes next, also where its answer or the ledger is late.
+                    let done = timeout_at(until, self.tasks.spawn(renewal.run(one)));
+                    match done.await {
+                        Ok(Ok((_, Ok(Done::Got(own))))) => return Ok(Some(own)),
+                        Ok(Ok((_, Ok(Done::Failed(stale, why))))) => return stale.or(now(), &why),
+                        Ok(Ok((back, Ok(Done::Look)))) => one = back,
+                        Ok(Ok((_, Err(why)))) => return stale.or(now(), &why),
+                        Ok(Err(_)) => return stale.or(now(), "it was interrupted"),
+                        Err(_) => return stale.or(now(), "that takes too long"),
                     }
                 }
             }
@@ -255,13 +285,26 @@ struct Renewal {
     client: Client,
     owner: Owner,
     refused: Option<Ticket>,
+    /// Where it is told that another one took the place of the refused one.
+    told: Arc<Mutex<Refused>>,
     name: String,
     began: Instant,
+}
+
+/// What came of a write.
+enum Kept {
+    Yes,
+    /// It is not wanted any more.
+    Unwanted,
+    TooLarge,
 }
 
 impl Renewal {
     async fn run(self, one: OwnedMutexGuard<()>) -> (OwnedMutexGuard<()>, Result<Done, String>) {
         let done = self.renew().await;
+        if let Ok(Done::Got(own)) = &done {
+            lock(&self.told).renewed(self.refused, own.ticket);
+        }
         let why = if let Ok(Done::Failed(_, why)) = &done { Some(why.clone()) } else { None };
         self.end(why).await;
         (one, done)
@@ -274,19 +317,26 @@ impl Renewal {
         let Seen::Stale(stale) = seen else { return Ok(Done::Look) };
         let Some(refresh) = stale.pair.refresh.clone() else { return Ok(Done::Look) };
         if self.began.elapsed() > BEGIN {
-            return Err(BUSY.into());
+            return Err("its turn began too late".into());
         }
         match self.servers.refresh(&self.client, &self.server, &refresh).await {
             Ok(got) => {
                 ledger::failpoint!("renewal.answered");
                 tracing::info!(account = whose.account, "a principal's access token was renewed");
                 let told = granted(&self.client, &got, self.shelf.store.now());
-                let new = Grant { renewable: true, ..told };
+                // Where nothing is said of scopes they are those of before (RFC 6749, section 6).
+                let scopes =
+                    if got.scopes.is_empty() { stale.grant.scopes.clone() } else { told.scopes.clone() };
+                let new = Grant { renewable: true, scopes, ..told };
                 let pair = Pair { access: got.access, refresh: got.refresh.or(Some(refresh)) };
-                let kept = self.keep(&stale, new, &pair).await?;
-                let ticket = Some(Ticket::of(&pair.access));
-                let own = Own { secret: pair.access, mark: stale.own.mark, ticket };
-                Ok(if kept { Done::Got(own) } else { Done::Look })
+                Ok(match self.keep(&stale, new, &pair).await? {
+                    Kept::Yes => {
+                        let ticket = Some(Ticket::of(&pair.access));
+                        Done::Got(Own { secret: pair.access, mark: stale.own.mark, ticket })
+                    }
+                    Kept::Unwanted => Done::Look,
+                    Kept::TooLarge => Done::Failed(stale, TOO_LARGE.into()),
+                })
             }
             Err(e) => {
                 tracing::warn!(account = whose.account, why = %e, "a principal's access token was not renewed");
@@ -298,8 +348,8 @@ impl Renewal {
         }
     }
 
-    /// Writes it, and goes on trying while the ledger can't. `false`: it is not wanted any more.
-    async fn keep(&self, was: &Stale, new: Grant, pair: &Pair) -> Result<bool, String> {
+    /// Writes it, and goes on trying while the ledger can't.
+    async fn keep(&self, was: &Stale, new: Grant, pair: &Pair) -> Result<Kept, String> {
         let until = Instant::now() + KEEPING;
         loop {
             match self.put(was, &new, pair).await {
@@ -316,25 +366,28 @@ impl Renewal {
         }
     }
 
-    async fn put(&self, was: &Stale, new: &Grant, pair: &Pair) -> Result<bool, String> {
+    async fn put(&self, was: &Stale, new: &Grant, pair: &Pair) -> Result<Kept, String> {
         let whose = self.owner.whose();
         let (version, now) = self.shelf.read(&whose).await?;
         // Connected anew, forgotten, or renewed by another: what was got has no use. A refusal of the token that got this is
         // none.
         let same =
             |r: &Record| r.mark == was.own.mark && r.grant.as_ref().is_some_and(|g| g.got == was.grant.got);
-        let Some(now) = now.filter(same) else { return Ok(false) };
-        let text = zeroize::Zeroizing::new(serde_json::to_vec(pair).map_err(|e| e.to_string())?);
+        let Some(now) = now.filter(same) else { return Ok(Kept::Unwanted) };
+        let text = pair.text()?;
         let closed = self.shelf.close(&whose, (now.at, &now.mark), Some(new.clone()), &text).await;
         let record = match closed {
             Err(SealError::TooLarge) => {
-                tracing::error!("a principal's tokens are longer than 8 KiB and can't be kept");
-                return Ok(false);
+                tracing::error!(
+                    account = whose.account,
+                    "what was got for a principal can't be kept: {TOO_LARGE}"
+                );
+                return Ok(Kept::TooLarge);
             }
             closed => closed.map_err(|e| e.to_string())?,
         };
         match self.shelf.write(&whose, version, &record).await? {
-            true => Ok(true),
+            true => Ok(Kept::Yes),
             false => Err("another write was first".into()),
         }
     }

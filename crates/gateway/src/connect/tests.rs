@@ -148,6 +148,16 @@ async fn whoever_goes_away_leaves_a_renewal_that_is_finished() {
     assert!(gone.is_err());
     assert_eq!((pair.token(1).await, pair.token(0).await), ("access2".into(), "access2".into()));
     assert_eq!(pair.played.asked(), 1);
+    // One that was begun for a refusal is told, too: the next refusal so soon after it is the provider's last word.
+    let pair = Two::new(3600, 0, rotating()).await;
+    let first = pair.find(0).await.unwrap().unwrap().1.unwrap();
+    assert!(pair.all[0].refused(&ALICE, first));
+    let gone = tokio::time::timeout(Duration::from_millis(50), pair.find(0)).await;
+    assert!(gone.is_err());
+    let (token, second) = pair.find(0).await.unwrap().unwrap();
+    assert_eq!(token, "access2");
+    assert!(pair.all[0].refused(&ALICE, first) && !pair.all[0].refused(&ALICE, second.unwrap()));
+    assert_eq!(pair.played.asked(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -163,6 +173,86 @@ async fn what_is_over_is_kept_and_asked_for_once() {
     pair.connect("another", 100).await;
     let own = pair.all[1].find(&ALICE, Some(&pair.client)).await.unwrap().unwrap();
     assert_eq!((own.mark.as_str(), own.secret.as_str()), ("another", "access1"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_over_is_over_at_a_replica_whose_token_would_be_good_yet() {
+    let over = |_: &str| (400, r#"{"error":"invalid_grant"}"#.into());
+    let pair = Two::new(3600, 0, over).await;
+    let first = pair.find(0).await.unwrap().unwrap().1.unwrap();
+    assert_eq!(pair.token(1).await, "access1");
+    assert!(pair.all[0].refused(&ALICE, first));
+    for n in [0, 1, 0, 1] {
+        assert_eq!(pair.find(n).await, Ok(None));
+    }
+    assert_eq!(pair.played.asked(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tokens_that_are_too_long_to_be_kept_are_not_asked_for_again_and_again() {
+    let long = format!(r#"{{"access_token":"{}","token_type":"Bearer"}}"#, "a".repeat((8 << 10) - 4));
+    let pair = Two::new(100, 101, move |_| (200, long.clone())).await;
+    for n in [0, 1, 1, 0] {
+        let why = pair.find(n).await.unwrap_err();
+        assert!(why.contains("longer than the 8 KiB"), "{why}");
+    }
+    assert_eq!(pair.played.asked(), 1);
+    // It is as it was.
+    pair.played.play(rotating());
+    pair.forward(3);
+    assert_eq!(pair.token(1).await, "access2");
+    // Nor are they taken at first: what is bounded is what is sealed.
+    let tokens = |size: usize| Tokens {
+        access: Zeroizing::new("a".repeat(size)),
+        refresh: Some(Zeroizing::new("r".into())),
+        expires: None,
+        scopes: vec![],
+    };
+    assert!(pair.all[0].new_tokens(&pair.client, tokens(8000)).is_ok());
+    assert!(pair.all[0].new_tokens(&pair.client, tokens((8 << 10) - 4)).is_err());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_connection_takes_the_place_of_none_that_can_be_used() {
+    let pair = Two::new(100, 0, rotating()).await;
+    let again = async || {
+        let tokens = Tokens {
+            access: Zeroizing::new("other".into()),
+            refresh: None,
+            expires: Some(credentials::unix_now() + 3600),
+            scopes: vec![],
+        };
+        let tokens = pair.all[1].new_tokens(&pair.client, tokens).unwrap();
+        pair.all[1].connect(&ALICE, &pair.client, &tokens).await.unwrap();
+        pair.record().await.mark
+    };
+    assert_eq!(again().await, "mark");
+    // Nor of one that is renewed first.
+    pair.forward(101);
+    assert_eq!(again().await, "mark");
+    pair.played.play(|_| (400, r#"{"error":"invalid_grant"}"#.into()));
+    assert_eq!(pair.find(0).await, Ok(None));
+    assert_ne!(again().await, "mark");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn scopes_that_a_renewal_does_not_tell_are_those_of_before() {
+    let mut pair = Two::new(100, 101, rotating()).await;
+    pair.client.scopes = vec!["read".into(), "write".into()];
+    assert_eq!(pair.token(0).await, "access2");
+    assert_eq!(pair.record().await.grant.unwrap().scopes, ["read"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_begun_is_waited_for_at_the_end() {
+    let pair = Two::new(100, 101, rotating()).await;
+    let got = pair.record().await.grant.unwrap().got;
+    assert!(tokio::time::timeout(Duration::from_millis(50), pair.find(0)).await.is_err());
+    pair.all[0].settle(Duration::ZERO).await;
+    assert_eq!(pair.record().await.grant.unwrap().got, got);
+    pair.all[0].settle(Duration::from_secs(10)).await;
+    assert_ne!(pair.record().await.grant.unwrap().got, got);
+    assert_eq!(pair.played.asked(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]

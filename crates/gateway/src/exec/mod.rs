@@ -261,7 +261,8 @@ async fn own(
     account: &provider::OwnAccount,
     principal: &str,
 ) -> Result<provider::Own, Unfit> {
-    let found = connect::wait(&shared.connections, account, principal, Millis(0), async {}).await;
+    let found =
+        connect::wait(&shared.connections, account, principal, Millis(0), std::future::pending()).await;
     match found {
         Ok(Some(own)) => Ok(own),
         Ok(None) => {
