@@ -21,7 +21,7 @@ pub(crate) struct Migration {
 
 /// Each entry lifts the schema by one. Entries never change once released. What comes later is an entry of its own, in a
 /// file of its own; a function that changes gets another number in its name, and the old one stays for older programs.
-const MIGRATIONS: [Migration; 6] = [
+const MIGRATIONS: [Migration; 7] = [
     Migration {
         compatible_from: 1,
         sql: concat!(
@@ -37,6 +37,7 @@ const MIGRATIONS: [Migration; 6] = [
     Migration { compatible_from: 2, sql: include_str!("../sql/0005.sql") },
     // Programs of the schema before leave records that hold claims alone, by their form.
     Migration { compatible_from: 2, sql: include_str!("../sql/0006.sql") },
+    Migration { compatible_from: 2, sql: include_str!("../sql/0007.sql") },
 ];
 
 /// How many there are.

@@ -1,6 +1,7 @@
 //! What a store, its contract and its tasks have in common: connections with their statements, and what is known.
 
 use crate::bus::{self, PgBus};
+use crate::claims::Desk;
 use crate::clock::LedgerClock;
 use crate::link::{Link, lock};
 use crate::queue::{Answered, Queue, Stopped, Work};
@@ -20,7 +21,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 /// Why nothing is read or written after closing.
-const CLOSED: &str = "the store was closed";
+pub(crate) const CLOSED: &str = "the store was closed";
 
 pub(crate) const WRITER: [&str; 1] = [WRITE];
 pub(crate) const PULSE: [&str; replica::STATEMENTS + bus::SENDING.len()] = [
@@ -33,7 +34,7 @@ pub(crate) const PULSE: [&str; replica::STATEMENTS + bus::SENDING.len()] = [
     bus::SENDING[1],
     bus::SENDING[2],
 ];
-pub(crate) const ASIDE: [&str; 10] = [
+pub(crate) const ASIDE: [&str; 8] = [
     "SELECT o_id, o_version, o_record FROM due_2($1, $2, $3, $4, $5, false)",
     "SELECT next_attention_1()",
     "SELECT id, version, record, prune_after FROM op WHERE prune_after < $1 AND (prune_after, id) > ($2, $3) AND expires_at < $1
@@ -43,8 +44,6 @@ pub(crate) const ASIDE: [&str; 10] = [
      WHERE n.nspname = current_schema() AND c.relkind = 'r'",
     "SELECT ARRAY(SELECT epoch FROM replica WHERE ended_at IS NULL), (SELECT max(epoch) FROM replica)",
     "SELECT o_id, o_version, o_record FROM due_2($1, $2, $3, $4, $5, true)",
-    "SELECT full_at, held, free FROM claim_1($1, $2, $3, $4, $5, $6, $7)",
-    "SELECT release_claims_1($1, $2, $3)",
     "SELECT prune_claims_1($1, $2)",
 ];
 pub(crate) const DUE: usize = 0;
@@ -54,17 +53,17 @@ pub(crate) const PRUNE: usize = 3;
 pub(crate) const SIZE: usize = 4;
 pub(crate) const LIVE: usize = 5;
 pub(crate) const DUE_AT_REST: usize = 6;
-pub(crate) const CLAIM: usize = 7;
-pub(crate) const RELEASE: usize = 8;
-pub(crate) const PRUNE_CLAIMS: usize = 9;
+pub(crate) const PRUNE_CLAIMS: usize = 7;
 
 pub(crate) struct Links {
     /// The hot path.
     pub writers: Vec<Link>,
     /// The lease, and the bell: nothing that may take long.
     pub pulse: Link,
-    /// Recovery, retention, sessions, claims.
+    /// Recovery, retention, sessions.
     pub aside: Link,
+    /// Claims on allowances: what callers wait for before they begin.
+    pub claims: Link,
 }
 
 /// What the store and its tasks have in common.
@@ -78,6 +77,7 @@ pub(crate) struct Shared {
     pub links: Links,
     pub readers: Readers,
     pub queue: Queue,
+    pub desk: Desk,
     pub bus: Arc<PgBus>,
     pub description: Mutex<Description>,
     pub figures: Mutex<Figures>,

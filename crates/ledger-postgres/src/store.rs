@@ -2,6 +2,7 @@
 
 use crate::bus::{self, PgBus};
 use crate::checks::{self, Check, Replica};
+use crate::claims::{self, Desk};
 use crate::link::{Link, Place, Purpose, lock, quoted};
 use crate::queue::Queue;
 use crate::read::{self, Readers};
@@ -83,6 +84,7 @@ async fn open(
         writers,
         pulse: keep(purpose(&PULSE, true)).await?,
         aside: keep(purpose(&ASIDE, false)).await?,
+        claims: keep(purpose(&claims::CLAIMS, false)).await?,
     };
     let mut readers = Vec::new();
     for _ in 0..config.readers {
@@ -104,6 +106,7 @@ async fn open(
         clock,
         links,
         queue: Queue::new(),
+        desk: Desk::default(),
         bus,
         figures: Mutex::default(),
         held: AtomicBool::new(begun.held.is_some()),
@@ -118,6 +121,7 @@ async fn open(
     tokio::spawn(replica::pulse(shared.clone()));
     tokio::spawn(bus::send(shared.clone()));
     tokio::spawn(bus::hear(shared.clone(), bells, hearing));
+    tokio::spawn(claims::run(shared.clone()));
     tokio::spawn(measure(shared.clone()));
     Ok(shared)
 }
@@ -164,6 +168,7 @@ fn thread(
         if opened.send(Ok(shared.clone())).is_err() {
             shared.closing.store(true, Ordering::Release);
             shared.queue.stop();
+            shared.desk.rouse();
         }
         while !shared.is_closing() {
             shared.close.notified().await;
@@ -235,6 +240,7 @@ impl PgStore {
     fn stop(&self) {
         self.shared.closing.store(true, Ordering::Release);
         self.shared.queue.stop();
+        self.shared.desk.rouse();
         self.shared.close.notify_one();
         self.shared.replica.hurry.notify_one();
     }

@@ -7,6 +7,7 @@
 mod contract;
 
 use contract::{close, id, key, opening_at, received, scope, step};
+use ledger::claims::{Claim, Claimed};
 use ledger::store::{BlobKind, Committed, Found, Query, SlotWrite, Store, StoreError, Write};
 use ledger::words::{Millis, OperationId, Time};
 use ledger::{DeliveryState, Event, Operation, SystemEnv};
@@ -92,6 +93,31 @@ async fn nothing_acknowledged_is_lost_over_restarts() {
     while create(&store, 1 << 20).await.is_err() {
         assert!(begun.elapsed() < Duration::from_secs(20));
         tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Whoever was granted a claim writes its record next, so the claim is there whatever becomes of the server in between.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_claimed_outlives_the_server() {
+    let server = TempPostgres::start(Options::default());
+    let store = open(&server, &server.database()).await;
+    let mut held = 0;
+    for round in 0..6_u64 {
+        let until = store.now().plus(Millis::secs(3600));
+        let most = |n: u64| Claim { bucket: "a".into(), amount: 10 + n, cap: 1000, until };
+        let more: Vec<_> = (0..4).map(|n| round * 4 + n).collect();
+        let claims: Vec<[Claim; 1]> = more.iter().map(|n| [most(*n)]).collect();
+        let granted = more.iter().zip(&claims).map(|(n, c)| store.claim(id(*n), 1, c));
+        for one in futures_util::future::join_all(granted).await {
+            assert_eq!(one.unwrap(), Claimed::Granted);
+        }
+        tokio::task::block_in_place(|| server.restart(Stop::Immediate));
+        held += more.iter().map(|n| 10 + n).sum::<u64>();
+        let all = Claim { amount: 1000, ..most(0) };
+        match store.claim(id(99), 1, &[all]).await.unwrap() {
+            Claimed::Full { used, .. } => assert_eq!(used, held, "round {round}"),
+            Claimed::Granted => panic!("nothing is held"),
+        }
     }
 }
 

@@ -12,6 +12,15 @@ const LOOKED: i64 = 1000;
 
 /// What is held of a bucket at `now`. Notes in `changed` if anything was over and went.
 fn used(db: &Connection, bucket: &str, now: Time, changed: &mut bool) -> Result<i64> {
+    let (sum, over): (Option<i64>, bool) = db
+        .prepare_cached(
+            "SELECT (SELECT used FROM allowance WHERE bucket = ?1),
+               EXISTS (SELECT 1 FROM claim INDEXED BY claim_over WHERE bucket = ?1 AND until <= ?2)",
+        )?
+        .query_row(params![bucket, now.0], |r| Ok((r.get(0)?, r.get(1)?)))?;
+    if !over {
+        return Ok(sum.unwrap_or(0));
+    }
     let gone: i64 = db
         .prepare_cached(
             "SELECT coalesce(sum(amount), 0) FROM (SELECT amount FROM claim INDEXED BY claim_over
@@ -24,15 +33,9 @@ fn used(db: &Connection, bucket: &str, now: Time, changed: &mut bool) -> Result<
                WHERE bucket = ?1 AND until <= ?2 ORDER BY until, holder LIMIT ?3)",
         )?
         .execute(params![bucket, now.0, STEP])?;
-    if went > 0 {
-        add(db, bucket, -gone)?;
-        *changed = true;
-    }
-    let sum: Option<i64> = db
-        .prepare_cached("SELECT used FROM allowance WHERE bucket = ?1")?
-        .query_row([bucket], |r| r.get(0))
-        .optional()?;
-    let sum = sum.unwrap_or(0);
+    add(db, bucket, -gone)?;
+    *changed = true;
+    let sum = sum.unwrap_or(0) - gone;
     if i64::try_from(went).unwrap_or(STEP) < STEP {
         return Ok(sum);
     }
@@ -75,10 +78,15 @@ pub(crate) fn claim(
     now: Time,
 ) -> Result<(Claimed, bool)> {
     let mut changed = false;
+    let mut had = Vec::with_capacity(claims.len());
     for (which, c) in claims.iter().enumerate() {
         let (amount, cap) = (c.amount.cast_signed(), c.cap.cast_signed());
-        let mine = own(db, &c.bucket, holder)?.filter(|(_, until, _)| *until > now.0).map_or(0, |(a, ..)| a);
-        let others = used(db, &c.bucket, now, &mut changed)? - mine;
+        let all = used(db, &c.bucket, now, &mut changed)?;
+        // What was over and is removed is its own no more, either.
+        let before = own(db, &c.bucket, holder)?;
+        had.push(before);
+        let mine = before.filter(|(_, until, _)| *until > now.0).map_or(0, |(a, ..)| a);
+        let others = all - mine;
         // Neither is below zero, so this stays within its type where their sum would not.
         if amount <= cap - others {
             continue;
@@ -87,9 +95,17 @@ pub(crate) fn claim(
         let used = u64::try_from(others).unwrap_or(0);
         return Ok((Claimed::Full { which, used, next }, changed));
     }
-    for c in claims {
-        let before = own(db, &c.bucket, holder)?;
-        let turn = before.map_or(turn, |(.., t)| t.cast_unsigned().max(turn));
+    for (c, before) in claims.iter().zip(had) {
+        let (mut until, mut turn) = (c.until.0, turn);
+        match before {
+            // One that comes once more takes nothing from what is held.
+            Some((_, ends, later)) if ends > now.0 && later.cast_unsigned() > turn => continue,
+            Some((_, ends, earlier)) => {
+                until = if ends > now.0 { ends.max(until) } else { until };
+                turn = earlier.cast_unsigned().max(turn);
+            }
+            None => {}
+        }
         db.prepare_cached(
             "INSERT OR REPLACE INTO claim (bucket, holder, amount, until, turn) VALUES (?1, ?2, ?3, ?4, ?5)",
         )?
@@ -97,7 +113,7 @@ pub(crate) fn claim(
             c.bucket,
             holder.0.to_be_bytes(),
             c.amount.cast_signed(),
-            c.until.0,
+            until,
             turn.cast_signed()
         ])?;
         add(db, &c.bucket, c.amount.cast_signed() - before.map_or(0, |(a, ..)| a))?;

@@ -141,13 +141,13 @@ impl Queue {
         Ok(answered.await.unwrap_or_else(|_| Err(StoreError::Uncertain("the writer stopped".into()))))
     }
 
-    /// Puts a lazy write in line. Whether it was taken.
-    pub fn tell(&self, change: Change) -> bool {
+    /// Puts a lazy write, or something else that nobody waits for, in line. Whether it was taken.
+    pub fn tell(&self, work: Work) -> bool {
         let mut q = self.inner();
         if q.stopped || q.jobs.len() - q.urgent >= LAZY {
             return false;
         }
-        q.jobs.push_back(Job { work: Work::Write(change), answer: None, _permit: None });
+        q.jobs.push_back(Job { work, answer: None, _permit: None });
         if q.lazy_since.is_none() {
             q.lazy_since = Some(Instant::now());
             self.rouse(&mut q);

@@ -194,7 +194,7 @@ impl Writer {
                 return Err(why);
             }
         };
-        self.lazy_lost |= jobs.iter().any(|j| j.answer.is_none());
+        self.lazy_lost |= jobs.iter().any(|j| j.answer.is_none() && matches!(j.work, Work::Write(_)));
         for job in jobs {
             job.answer(Err(StoreError::Unavailable(refusal.into())));
         }

@@ -8,7 +8,7 @@
 use crate::operation::{Execution, Operation};
 use crate::planted;
 use crate::store::StoreError;
-use crate::words::{Millis, OperationId, Time};
+use crate::words::{Epoch, Millis, OperationId, Time};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -211,7 +211,9 @@ pub fn given_back(op: &Operation) -> Vec<String> {
     let (places, budgets) = match &op.execution {
         Execution::Running => (false, false),
         Execution::InDoubt { .. } if planted!(GivenBackInDoubt) => (true, true),
-        Execution::Accepted | Execution::InputRequired { .. } | Execution::InDoubt { .. } => (true, false),
+        // The question whether it happened takes a place, too, while it is asked.
+        Execution::InDoubt { .. } => (op.owner == Epoch(0), false),
+        Execution::Accepted | Execution::InputRequired { .. } => (true, false),
         Execution::Failed { .. } | Execution::Cancelled { .. } => (true, true),
         // A result that is no error may stand for something that no effect was recorded of.
         Execution::Completed => (true, op.is_error && !op.may_have_effect()),
@@ -252,8 +254,13 @@ impl Claims {
         }
         for c in claims {
             let held = self.0.entry(c.bucket.clone()).or_default();
-            let turn = held.get(&holder).map_or(turn, |h| h.turn.max(turn));
-            held.insert(holder, Held { amount: c.amount, until: c.until, turn });
+            let mut next = Held { amount: c.amount, until: c.until, turn };
+            match held.get(&holder).filter(|h| h.until > now) {
+                Some(h) if h.turn > turn => continue,
+                Some(h) => next.until = next.until.max(h.until),
+                None => {}
+            }
+            held.insert(holder, next);
         }
         Claimed::Granted
     }

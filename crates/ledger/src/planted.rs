@@ -101,12 +101,28 @@ pub enum Plant {
     NothingClaimed,
     /// What an operation holds is given back although it may have had its effect.
     GivenBackInDoubt,
+    /// A call that is made again claims what a new operation would.
+    ClaimedAgain,
+    /// A call begins an operation with what was claimed for an earlier state of it.
+    ClaimedForEarlier,
+    /// What is given back late takes along what was claimed since.
+    GivenBackLater,
+    /// A beginning takes the place of an earlier one in a rate.
+    BegunOnce,
+    /// What goes on by itself does not count in its limits.
+    GoesOnUncounted,
+    /// What an operation needs no more is not given back.
+    NotGivenBack,
+    /// What was claimed for a beginning that was refused is not given back.
+    RefusedKept,
+    /// A guard of stores: nobody waits for the disk with what is claimed.
+    ClaimsNotWaitedFor,
 }
 
 #[cfg(feature = "planted")]
 impl Plant {
-    /// The guards of operations, effects and replicas: simulated schedules miss each.
-    pub const ALL: [Plant; 33] = [
+    /// The guards of operations, effects, replicas and limits: simulated schedules miss each.
+    pub const ALL: [Plant; 41] = [
         Plant::ReceiveWithoutFence,
         Plant::KeyPerAttempt,
         Plant::AnswerBeforeReceipt,
@@ -140,8 +156,16 @@ impl Plant {
         Plant::OtherQuestionAnswered,
         Plant::AnsweredInPart,
         Plant::LegsNotAwaited,
+        Plant::ClaimedAgain,
+        Plant::ClaimedForEarlier,
+        Plant::GivenBackLater,
+        Plant::BegunOnce,
+        Plant::GoesOnUncounted,
+        Plant::NotGivenBack,
+        Plant::RefusedKept,
+        Plant::ClaimsNotWaitedFor,
     ];
-    /// Those that the tests of this crate and of the stores miss, too; of limits, only they.
+    /// Those that the tests of this crate and of the stores miss, too.
     pub const BESIDE: [Plant; 7] = [
         Plant::IntentBeforeApproval,
         Plant::AnswerOverwrites,

@@ -529,8 +529,9 @@ pub trait Store: Send + Sync + 'static {
 
     /// Claims all of this for one holder, or nothing. Of a bucket, what other holders have and is not over yet is used; a
     /// claim fits if that and its amount are at most its cap. What the holder has of it already is replaced, not added to,
-    /// so that a claim whose acknowledgement was lost can be made again. `turn` says which of the holder's turns this is:
-    /// its claims are held in the latest. Beyond [`bounded`](crate::claims::bounded) it is refused (`Unavailable`), as it
+    /// so that a claim whose acknowledgement was lost can be made again. `turn` says which of the holder's turns this is. A
+    /// claim may be made once more when nobody waits for it any longer, so it takes nothing from what is held: one of an
+    /// earlier turn changes nothing, and none makes it end sooner. Beyond [`bounded`](crate::claims::bounded) it is refused (`Unavailable`), as it
     /// is when the disk is nearly full.
     ///
     /// A claim is on the disk no later than any write that is begun after it was granted.

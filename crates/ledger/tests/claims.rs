@@ -424,6 +424,43 @@ async fn who_meant_to_join_what_failed_meanwhile_claims_first() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_finds_its_own_operation_in_the_way_joins_it() {
+    let a = limited(Strategy::Key, &[], &[rate(1)]);
+    let b = a.beside();
+    b.store.claim_latency.store(200, SeqCst);
+    let call = other("k", 1);
+    // It reads that there is none, and claims when another call has what it needs.
+    let late = b.spawn_call(&call);
+    pause(10).await;
+    assert_eq!(word(&a.call(&call).await), "result");
+    assert_eq!(word(&late.await.unwrap()), "replayed");
+    assert_eq!((a.provider.effects(), used(&a, "rate").await), (1, 1));
+    let e = refusal(b.call(&other("c", 2)).await);
+    assert_eq!(e.operation, None);
+    // The same of one that begins anew.
+    let a = limited(Strategy::Key, &[Act::NotSent; 3], &[rate(2)]);
+    assert_eq!(word(&a.call(&call).await), "unavailable");
+    let b = a.beside();
+    b.store.claim_latency.store(200, SeqCst);
+    let late = b.spawn_call(&call);
+    pause(10).await;
+    assert_eq!(word(&a.call(&call).await), "result");
+    assert!(matches!(word(&late.await.unwrap()), "result" | "replayed"));
+    assert_eq!((a.provider.effects(), used(&a, "rate").await), (1, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_beginning_that_is_refused_counts_in_no_rate() {
+    let b = limited(Strategy::Key, &[Act::NotSent; 3], &[rate(9)]);
+    let call = other("k", 1);
+    assert_eq!(word(&b.call(&call).await), "unavailable");
+    b.store.faults.lock().unwrap().push_back(Fault::Refused);
+    assert_eq!(word(&b.call(&call).await), "admission_unknown");
+    assert_eq!((b.provider.send_count(), used(&b, "rate").await), (3, 1));
+    assert_eq!((word(&b.call(&call).await), used(&b, "rate").await), ("result", 2));
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_was_abandoned_claims_its_place_again() {
     let mut a = limited(Strategy::Key, &[], &[place(1)]);
     a.single = false;
@@ -460,6 +497,40 @@ async fn what_is_claimed_too_late_is_given_back() {
     assert_eq!(word(&late.await.unwrap()), "replayed");
     assert_eq!((used(&a, "budget").await, used(&a, "place").await, used(&a, "rate").await), (0, 0, 2));
     assert_eq!(a.provider.effects(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_beginning_that_is_written_late_counts() {
+    let b = limited(Strategy::Key, &[Act::NotSent; 3], &[rate(9)]);
+    b.start();
+    let call = other("a", 1);
+    assert_eq!(word(&b.call(&call).await), "unavailable");
+    // It begins anew, is not told so, tries once more and finds that it runs: nobody else began it.
+    b.store.latency.store(20, SeqCst);
+    b.store.faults.lock().unwrap().push_back(Fault::Late);
+    let said = b.call(&call).await;
+    assert!(matches!(word(&said), "result" | "replayed"), "{said:?}");
+    assert_eq!((used(&b, "rate").await, b.provider.effects()), (2, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_ends_while_it_claims_to_go_on_holds_nothing() {
+    let mut b = limited(Strategy::Key, &[], &[budget(100, 100), place(1)]);
+    (b.asks, b.single) = (vec![approval()], false);
+    let call = keyed("k");
+    assert!(matches!(b.asked(&call).await, Answer::Input { .. }));
+    let op = by_key(&b, &call).await;
+    b.store.claim_latency.store(2000, SeqCst);
+    b.ledger.answer(op.id, "ann", &[("approval".into(), b"yes".to_vec())]).await.unwrap();
+    pause(10).await;
+    // What it holds is given back before what it claims to go on is made.
+    b.ledger.cancel(op.id, "ann".into()).await.unwrap();
+    assert_eq!(by_key(&b, &call).await.execution.word(), "cancelled");
+    assert_eq!((used(&b, "budget").await, used(&b, "place").await), (0, 0));
+    pause(1200).await;
+    assert_eq!(used(&b, "budget").await, 100, "it came too late to be taken back with the rest");
+    pause(1200).await;
+    assert_eq!((used(&b, "budget").await, used(&b, "place").await, b.provider.effects()), (0, 0, 0));
 }
 
 #[tokio::test(start_paused = true)]

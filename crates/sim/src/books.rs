@@ -4,7 +4,6 @@
 
 use crate::lab::{Lab, State};
 use crate::model::Writer;
-use ledger::claims::Claims;
 use ledger::handle::{Handle, HandleChange};
 use ledger::store::{Committed, Shelved};
 use ledger::words::Time;
@@ -31,8 +30,6 @@ pub(crate) struct Books {
     pub known: Vec<(String, String)>,
     /// Which handle an operation is about: its arguments name it.
     pub about: HashMap<OperationId, String>,
-    /// Claims on allowances.
-    pub claims: Claims,
     /// The shelf.
     pub shelf: BTreeMap<String, Shelved>,
     /// States that were given out, and when.

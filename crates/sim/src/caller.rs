@@ -70,6 +70,7 @@ impl Caller {
         let mut legs = 0;
         let mut tries_in_calm = 0;
         let mut doubts = 0;
+        let mut limited = 0;
         let mut got: Option<(OperationId, Vec<u8>)> = None;
         loop {
             if lab.is_calm() {
@@ -152,8 +153,15 @@ impl Caller {
                     | Kind::ApprovalRequired
                     | Kind::HandleExpired
                     | Kind::HandleUnknown
-                    | Kind::CredentialRequired
-                    | Kind::Limited => return,
+                    | Kind::CredentialRequired => return,
+                    // The same again when there may be room, for as long as there is patience.
+                    Kind::Limited => {
+                        limited += 1;
+                        if limited > 6 {
+                            return;
+                        }
+                        pause = pause.max(e.retry_after.map_or(0, |t| t.0.min(4000)));
+                    }
                 },
                 Reply::Leg(op) => {
                     legs += 1;

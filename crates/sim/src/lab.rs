@@ -2,6 +2,7 @@
 
 use crate::books::Books;
 use crate::coverage::Coverage;
+use crate::limits::Account;
 use crate::pg::Server;
 use crate::plan::{BASE, Plan};
 use crate::provider::Provider;
@@ -77,6 +78,7 @@ pub(crate) struct Fact {
 pub(crate) struct State {
     pub server: Server,
     pub books: Books,
+    pub account: Account,
     pub records: BTreeMap<OperationId, Record>,
     pub blobs: BTreeMap<(OperationId, BlobKind), Vec<u8>>,
     pub keys: HashMap<KeyHash, OperationId>,

@@ -8,7 +8,7 @@
 //! schedule; a failing one is shrunk and replays with a trace.
 //!
 //! Modules: `world` (time and tasks), `lab` (what is shared, what really happened), `plan` and `shrink` (a schedule),
-//! `store`, `pg` and `reads` over `model` (what is stored), `boot` (replicas), `caller`, `asked` and `serve` (calls),
+//! `store`, `pg` and `reads` over `model` (what is stored), `limits` (what is allowed, and the account of it), `boot` (replicas), `caller`, `asked` and `serve` (calls),
 //! `tool` and `provider`, `check` and `books` (the invariants), `run` and `campaign`.
 
 mod asked;
@@ -21,6 +21,7 @@ mod check;
 pub mod control;
 mod coverage;
 mod lab;
+mod limits;
 mod model;
 mod pg;
 mod plan;

@@ -48,6 +48,7 @@ impl State {
             return Committed::SlotTaken;
         }
         self.check_created(lab, op, holds, who);
+        self.check_limits_created(lab, op, who);
         if let Some(k) = key {
             self.keys.insert(k, op.id);
         }
@@ -92,6 +93,7 @@ impl State {
         self.add(lab, op.id, blobs);
         self.check_updated(lab, &before, op, who);
         self.check_books(lab, &before, op, who);
+        self.check_limits_updated(lab, &before, op, who);
         Committed::Done
     }
 

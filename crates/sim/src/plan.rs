@@ -1,5 +1,6 @@
 //! What a schedule is made of: drawn from its seed, and cut down when a failing one is shrunk.
 
+use crate::limits::Limit;
 use crate::rng::Rng;
 use crate::semantics::Semantics;
 use ledger::words::{Millis, Time};
@@ -149,6 +150,8 @@ pub(crate) struct Plan {
     pub semantics: Semantics,
     pub replicas: usize,
     pub tools: Vec<ToolPlan>,
+    /// What the calls of them have to keep to.
+    pub limits: Vec<Limit>,
     pub callers: Vec<CallerPlan>,
     pub blows: Vec<(i64, Blow)>,
     pub rates: Rates,
@@ -237,16 +240,20 @@ impl Plan {
             blows.extend((0..12).map(|n| (100 + n * 350 + r.range(0, 300), sleep(&mut r))));
             blows.sort_by_key(|b| b.0);
         }
+        let lease = r.pick(&[1500, 3000]);
+        // From a stream of its own: schedules without limits stay as they are.
+        let limits = crate::limits::draw(&mut Rng::new(seed, 4), &tools, lease);
         Plan {
             seed,
             semantics,
             replicas,
             tools,
+            limits,
             callers,
             blows,
             rates,
             calm_at,
-            lease: r.pick(&[1500, 3000]),
+            lease,
             heartbeat: 500,
             lapse_ends: semantics == Semantics::Shared && r.mille(500),
             named: r.mille(500),

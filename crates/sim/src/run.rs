@@ -75,7 +75,7 @@ fn drive(lab: &Arc<Lab>) {
         .map(|r| r.op.id)
         .collect();
     if waits.is_empty() {
-        return;
+        return check_limits(lab);
     }
     let teller = fleet.clone();
     let (told, seed) = (Arc::new(std::sync::atomic::AtomicBool::new(false)), lab.plan.seed);
@@ -99,8 +99,19 @@ fn drive(lab: &Arc<Lab>) {
     );
     let end = world.run(until + 200_000, MOST_STEPS, || told.load(Relaxed) && !lab.is_busy());
     if end != End::Done {
-        unsettled(lab, end);
+        return unsettled(lab, end);
     }
+    check_limits(lab);
+}
+
+/// What is under way comes to its end; then nothing is held for nothing.
+fn check_limits(lab: &Arc<Lab>) {
+    if lab.plan.limits.is_empty() {
+        return;
+    }
+    let until = lab.world.now() + 5000;
+    lab.world.run(until + 20_000, MOST_STEPS, || lab.world.now() >= until && lab.state().untold.is_empty());
+    lab.state().check_limits_at_the_end(lab);
 }
 
 /// What a replica changed, the others were told.

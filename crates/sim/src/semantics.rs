@@ -48,9 +48,8 @@ impl Semantics {
             | Plant::GapNotHeard
             | Plant::MovedNotTold
             | Plant::LateBatchOfOldEpoch
-            | Plant::StaleWhereUnsure => self == Semantics::Postgres,
-            // No schedule limits anything: the tests of claims miss these.
-            Plant::NothingClaimed | Plant::GivenBackInDoubt => false,
+            | Plant::StaleWhereUnsure
+            | Plant::ClaimsNotWaitedFor => self == Semantics::Postgres,
             _ => true,
         }
     }

@@ -80,10 +80,11 @@ impl Handler {
             intent: tool.planned.then(|| crate::tool::intent(tool, self.arguments, 0, false)),
             arguments: (!tool.planned).then(|| b"{}".to_vec()),
             asks: if tool.approval { vec![crate::tool::approval(tool, self.arguments)] } else { Vec::new() },
-            allowances: Vec::new(),
+            allowances: lab.allowances(self.tool, self.arguments, &self.call.scope.principal),
             gate: None,
         };
         let (began, called) = (lab.time(), lab.world.now());
+        lab.state().calling(&lab, lab.world.current(), &self.call);
         let create = move || Ok::<_, std::convert::Infallible>(creation.clone());
         let left = async {
             let _ = (&mut gone).await;
@@ -304,6 +305,7 @@ impl Handler {
         let s = &mut *guard;
         lab.world.trace.mark(14, e.kind as u64);
         let task = lab.world.current();
+        s.check_limited(lab, e, task);
         let nothing_ran =
             matches!(e.kind, Kind::KeyRequired | Kind::KeyConflict | Kind::KeyExpired | Kind::BadArguments)
                 || (e.kind == Kind::Unavailable && e.operation.is_none());

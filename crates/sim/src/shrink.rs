@@ -72,6 +72,11 @@ fn candidates(plan: &Plan) -> Vec<Plan> {
             }
         }
     }
+    for n in 0..plan.limits.len() {
+        all.push(with(plan, |p| {
+            p.limits.remove(n);
+        }));
+    }
     if plan.replicas > 1 {
         all.push(with(plan, |p| p.replicas -= 1));
     }

@@ -1,12 +1,13 @@
 //! One replica's way to the shared store, with the faults of a network and a database in between.
 
 use crate::lab::Lab;
+use crate::limits::{Word, bounded};
 use crate::model::Writer;
 use crate::rng::Rng;
 use crate::world::{Home, OUTSIDE, lock};
 use async_trait::async_trait;
 use ledger::Operation;
-use ledger::claims::{self, Claim, Claimed};
+use ledger::claims::{Claim, Claimed};
 use ledger::handle::Handle;
 use ledger::keys::Secret;
 use ledger::memory::MemoryStore;
@@ -121,6 +122,55 @@ impl SimStore {
         std::future::pending::<()>().await;
     }
 
+    /// Claims, or their return, with the same faults as writes.
+    async fn claims(&self, word: Word) -> Result<Claimed, StoreError> {
+        bounded(&word)?;
+        self.lab.state().asks(&self.lab, &word);
+        self.way().await;
+        let fate = self.fate();
+        let make = || self.lab.state().make(&self.lab, &word);
+        let uncertain = || StoreError::Uncertain("simulated".into());
+        if !matches!(fate, Fate::Plain | Fate::Twice) {
+            self.lab.state().excuse(word.holder);
+        }
+        let done = match fate {
+            Fate::Plain => make(),
+            Fate::Twice => {
+                make();
+                make()
+            }
+            Fate::Unavailable => return Err(StoreError::Unavailable("simulated".into())),
+            Fate::Lost => return Err(uncertain()),
+            Fate::Unconfirmed => {
+                make();
+                self.way().await;
+                return Err(uncertain());
+            }
+            Fate::Later => {
+                let (lab, ms) = (self.lab.clone(), lock(&self.rng).range(1, 300));
+                self.lab.world.spawn(
+                    OUTSIDE,
+                    Box::pin(async move {
+                        lab.world.sleep(ms).await;
+                        lab.state().make(&lab, &word);
+                    }),
+                );
+                return Err(uncertain());
+            }
+            Fate::DieBefore => {
+                self.die().await;
+                return Err(uncertain());
+            }
+            Fate::DieAfter => {
+                make();
+                self.die().await;
+                return Err(uncertain());
+            }
+        };
+        self.way().await;
+        Ok(done)
+    }
+
     async fn reading(&self) -> Result<(), StoreError> {
         self.way().await;
         let fails = self.lab.hits(&mut lock(&self.rng), self.lab.plan.rates.read_unavailable);
@@ -152,12 +202,18 @@ impl Store for SimStore {
 
     async fn write(&self, write: Write) -> Result<Committed, StoreError> {
         self.way().await;
+        let id = write.operation().id;
         if self.is_fenced() {
             self.lab.state().coverage.fault("write of a lapsed replica refused");
+            self.lab.state().excuse(id);
             return Err(StoreError::Unavailable("the lease is over".into()));
         }
         let uncertain = || StoreError::Uncertain("simulated".into());
-        let done = match self.fate() {
+        let fate = self.fate();
+        if !matches!(fate, Fate::Plain | Fate::Twice) {
+            self.lab.state().excuse(id);
+        }
+        let done = match fate {
             Fate::Plain => self.make(&write),
             Fate::Unavailable => return Err(StoreError::Unavailable("simulated".into())),
             Fate::Unconfirmed => {
@@ -219,7 +275,7 @@ impl Store for SimStore {
     }
 
     async fn by_id(&self, id: OperationId) -> Result<Option<Found>, StoreError> {
-        self.reading().await?;
+        self.reading().await.inspect_err(|_| self.lab.state().excuse(id))?;
         Ok(self.lab.state().by_id(id))
     }
     async fn by_key(&self, key: &KeyHash) -> Result<Option<Found>, StoreError> {
@@ -331,9 +387,8 @@ impl Store for SimStore {
         self.aside.prune_shelf(now, limit).await
     }
     async fn claim(&self, holder: OperationId, turn: u64, claims: &[Claim]) -> Result<Claimed, StoreError> {
-        claims::bounded(claims)?;
-        self.reading().await?;
-        self.lab.told(&self.rng, |lab| lab.state().books.claims.claim(lab.time(), holder, turn, claims))
+        let word = Word::new(self.lab.world.current(), self.home, self.now(), holder, turn);
+        self.claims(Word { claims: claims.to_vec(), ..word }).await
     }
     async fn release_claims(
         &self,
@@ -341,13 +396,12 @@ impl Store for SimStore {
         turn: u64,
         buckets: &[String],
     ) -> Result<(), StoreError> {
-        self.reading().await?;
-        self.lab.state().books.claims.release(holder, turn, buckets);
-        Ok(())
+        let word = Word::new(self.lab.world.current(), self.home, self.now(), holder, turn);
+        self.claims(Word { back: buckets.to_vec(), ..word }).await.map(|_| ())
     }
     async fn prune_claims(&self, now: Time, limit: usize) -> Result<usize, StoreError> {
         // None of them at all, and nothing is drawn: schedules without claims stay as they are.
-        Ok(self.lab.state().books.claims.prune(now, limit))
+        Ok(self.lab.state().prune_claims(now, limit))
     }
     fn stats(&self) -> StoreStats {
         StoreStats::default()

@@ -1,9 +1,11 @@
 //! One tiny schedule for each kind of fault: it is made, it is seen, and nothing breaks.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+use crate::limits::{Limit, What};
 use crate::plan::{Blow, CallerPlan, KeyMode, Plan, Rates, ToolPlan, Wish};
 use crate::run::{Outcome, run};
 use crate::semantics::Semantics;
+use ledger::claims::Period;
 use ledger::words::Millis;
 use ledger::{OperationPolicy, Recovery, Strategy, Unkeyed};
 
@@ -64,6 +66,7 @@ fn plan(strategy: Strategy) -> Plan {
         semantics: Semantics::Shared,
         replicas: 1,
         tools: vec![tool],
+        limits: Vec::new(),
         callers: vec![CallerPlan { number: 0, principal: "ann", wishes: vec![wish] }],
         blows: Vec::new(),
         rates: Rates::default(),
@@ -391,6 +394,68 @@ fn a_call_goes_on_in_legs_and_as_a_task() {
     }) {
         assert!(o.coverage.travels["task cancelled"] > 0);
         assert!(happenings(&o) <= 1);
+    }
+}
+
+/// Callers who want different things, at about the same time.
+fn several(p: &mut Plan, callers: usize) {
+    for n in 1..callers {
+        let mut other = p.callers[0].clone();
+        (other.number, other.wishes[0].key_number) = (n, n as u32);
+        other.wishes[0].starts_at = 4 * n as i64;
+        p.callers.push(other);
+    }
+}
+
+#[test]
+fn who_finds_no_room_comes_again_and_has_it_then() {
+    let limit = |what, most| Limit { tool: Some(0), own: false, most, what };
+    for what in [What::Places(9000), What::Rate(2000), What::Budget(Period::Last(Millis(2000)))] {
+        for o in everywhere(|p| {
+            p.limits = vec![limit(what, 1)];
+            p.rates.slow = 1000;
+            p.calm_at = 15_000;
+            several(p, 3);
+        }) {
+            assert_eq!(happenings(&o), 3, "{what:?}");
+            assert!(o.coverage.travels["limited"] > 0, "{what:?} {:?}", o.coverage.travels);
+        }
+    }
+    // Of a day only so many have it, however often the others come.
+    for o in everywhere(|p| {
+        p.limits = vec![limit(What::Budget(Period::Day), 2)];
+        several(p, 4);
+    }) {
+        assert_eq!((happenings(&o), o.coverage.travels["claimed"]), (2, 2));
+        assert!(o.coverage.travels["claim refused"] > 10);
+    }
+}
+
+#[test]
+fn limits_hold_while_everything_goes_wrong() {
+    crate::campaign::hush();
+    let mut met = std::collections::BTreeSet::new();
+    for seed in 0..40 {
+        for o in everywhere(|p| {
+            (p.seed, p.tools[0].planned, p.tools[0].before) = (seed, seed % 2 == 0, 300);
+            let both = [What::Places(6500), What::Budget(Period::Last(Millis(4000))), What::Rate(500)];
+            p.limits = both
+                .map(|what| Limit { tool: None, own: what == both[0], most: 2, what })
+                .into_iter()
+                .collect();
+            (p.rates.store_uncertain, p.rates.not_sent, p.rates.store_kill) = (200, 300, 20);
+            (p.callers[0].wishes[0].leaves, p.callers[0].wishes[0].again) = (400, true);
+            several(p, 5);
+            p.blows = vec![(60, Blow::Kill { replica: 0, down: 100 }), (900, Blow::Restart { down: 50 })];
+            if p.semantics != Semantics::Postgres {
+                p.blows.truncate(1);
+            }
+        }) {
+            met.extend(o.coverage.travels.keys().copied());
+        }
+    }
+    for word in ["limited anew", "begun anew within limits", "goes on whatever is left", "given back"] {
+        assert!(met.contains(word), "{word}: {met:?}");
     }
 }
 

@@ -287,6 +287,7 @@ impl Line<'_> {
         let now = self.lab.time();
         let mut guard = self.lab.state();
         let s = &mut *guard;
+        s.check_limits_seen(self.lab, self.op);
         let Some(r) = s.records.get(&self.op) else {
             self.lab.fail(s, "intent_first", format!("{} sends and is not in the store", self.op));
             return;

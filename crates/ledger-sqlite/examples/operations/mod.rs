@@ -1,6 +1,8 @@
 //! The writes of operations as the service makes them, for the examples that measure.
 #![allow(dead_code, clippy::unwrap_used)]
 
+pub mod limited;
+
 use ledger::decide::{Fence, Opening, Outcome, open};
 use ledger::executor::Receipt;
 use ledger::store::{SlotWrite, Write};

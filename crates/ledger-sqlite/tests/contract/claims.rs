@@ -163,6 +163,45 @@ pub async fn claims_in_the_way(made: Made) {
     }
 }
 
+/// Whoever finds one place taken is told when to come again, although its holder gives it back at the same time.
+pub async fn claims_by_turns_of_one(made: Made) {
+    let s = &made.store;
+    let one = |n: u64| {
+        let s = s.clone();
+        async move {
+            let mut refused = 0;
+            for turn in 1..=12 {
+                match s.claim(id(n), turn, &[of(&*s, "a", 1, 1, HOUR)]).await.unwrap() {
+                    Claimed::Granted => {
+                        tokio::task::yield_now().await;
+                        s.release_claims(id(n), turn, &names(&["a"])).await.unwrap();
+                    }
+                    Claimed::Full { used, next, .. } => {
+                        assert!(used == 1 && next.is_some(), "{n}: {used} {next:?}");
+                        refused += 1;
+                    }
+                }
+            }
+            refused
+        }
+    };
+    let refused: u64 = join_all((0..32).map(one)).await.into_iter().sum();
+    assert!(refused > 0, "nobody was in the way");
+    // Nor is anything sooner than there is room: of two who give back, one holds on.
+    let (short, long) = (of(&**s, "b", 1, 2, HOUR), of(&**s, "b", 1, 2, 2 * HOUR));
+    assert_eq!(claim(&**s, 40, std::slice::from_ref(&short)).await, Claimed::Granted);
+    assert_eq!(claim(&**s, 41, std::slice::from_ref(&long)).await, Claimed::Granted);
+    for n in 42..50 {
+        let two = [of(&**s, "b", 2, 2, HOUR)];
+        let back = names(&["b"]);
+        let (said, gone) =
+            futures_util::future::join(s.claim(id(n), 1, &two), s.release_claims(id(40), 1, &back)).await;
+        gone.unwrap();
+        assert!(matches!(said.unwrap(), Claimed::Full { next: Some(t), .. } if t == long.until), "{n}");
+        assert_eq!(s.claim(id(40), 1, std::slice::from_ref(&short)).await.unwrap(), Claimed::Granted);
+    }
+}
+
 pub async fn claims_given_back(made: Made) {
     let s = &*made.store;
     for n in 1..=2 {
@@ -186,6 +225,64 @@ pub async fn claims_given_back(made: Made) {
     assert_eq!(used(s, "a").await, 6);
     s.release_claims(id(2), 5, &names(&["a"])).await.unwrap();
     assert_eq!(used(s, "a").await, 0);
+}
+
+/// A claim may come once more when nobody waits for it any longer: it takes nothing from what is held.
+pub async fn claims_late(made: Made) {
+    let s = &*made.store;
+    let early = of(s, "a", 2, 9, 1000);
+    let later = of(s, "a", 5, 9, HOUR);
+    assert_eq!(s.claim(id(1), 1, std::slice::from_ref(&early)).await.unwrap(), Claimed::Granted);
+    assert_eq!(s.claim(id(1), 2, std::slice::from_ref(&later)).await.unwrap(), Claimed::Granted);
+    assert_eq!(s.claim(id(1), 1, std::slice::from_ref(&early)).await.unwrap(), Claimed::Granted);
+    assert_eq!(used(s, "a").await, 5, "of an earlier turn it changes nothing");
+    assert_eq!(s.claim(id(1), 2, &[Claim { amount: 4, ..early.clone() }]).await.unwrap(), Claimed::Granted);
+    while s.now() <= early.until {
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    assert_eq!(used(s, "a").await, 4, "nothing ends sooner for it");
+    assert_eq!(claim(s, 2, &[of(s, "a", 6, 9, HOUR)]).await, full(0, 4, Some(later.until)));
+    s.release_claims(id(1), 1, &names(&["a"])).await.unwrap();
+    assert_eq!(used(s, "a").await, 4);
+    // What is over is nobody's: a holder that comes back begins anew, in whatever turn.
+    let short = of(s, "b", 3, 3, 300);
+    assert_eq!(s.claim(id(1), 7, std::slice::from_ref(&short)).await.unwrap(), Claimed::Granted);
+    while s.now() <= short.until {
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    assert_eq!(s.claim(id(1), 1, &[of(s, "b", 2, 3, HOUR)]).await.unwrap(), Claimed::Granted);
+    assert_eq!(used(s, "b").await, 2);
+}
+
+/// Many holders at once, each claiming, claiming again in later turns and giving back, in no order: what is held in the end
+/// is what each of them has not given back.
+pub async fn claims_by_turns(made: Made) {
+    let s = &made.store;
+    let one = |n: u64| {
+        let s = s.clone();
+        async move {
+            for turn in 1..=6 {
+                let two = [of(&*s, "a", turn, 10_000, HOUR), of(&*s, &format!("own-{n}"), 1, 1, HOUR)];
+                let late = [of(&*s, "a", 99, 10_000, HOUR)];
+                assert_eq!(s.claim(id(n), 2 * turn, &two).await.unwrap(), Claimed::Granted);
+                let back = names(&["a", "nobody's"]);
+                let (early, again) = futures_util::future::join(
+                    s.release_claims(id(n), 2 * turn - 1, &back),
+                    s.claim(id(n), 1, &late),
+                )
+                .await;
+                assert_eq!((early.unwrap(), again.unwrap()), ((), Claimed::Granted));
+                if turn % 2 == n % 2 {
+                    s.release_claims(id(n), 2 * turn, &back).await.unwrap();
+                }
+            }
+        }
+    };
+    join_all((0..40).map(one)).await;
+    assert_eq!(used(&**s, "a").await, 20 * 6, "the odd ones hold their last");
+    for n in 0..40 {
+        assert_eq!(used(&**s, &format!("own-{n}")).await, 1);
+    }
 }
 
 pub async fn claims_pruning(made: Made) {

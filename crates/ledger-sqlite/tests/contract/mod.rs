@@ -35,7 +35,7 @@ macro_rules! suite {
             $crate::suite!(@ $factory; creations updates keys slots lazy attention at_rest orphans lists pruning payloads counts api_keys);
             $crate::suite!(# $factory; sessions session_changes session_bounds session_races session_pruning session_restart session_count);
             $crate::suite!(~ $factory; handles handle_conflicts handle_expiry handle_limits handle_lists handle_pruning shelf shelf_bounds shelf_races);
-            $crate::suite!(^ $factory; claims claims_together claims_bounds claims_end claims_in_the_way claims_given_back claims_pruning claims_races);
+            $crate::suite!(^ $factory; claims claims_together claims_bounds claims_end claims_in_the_way claims_given_back claims_late claims_by_turns claims_by_turns_of_one claims_pruning claims_races);
         }
     };
     (^ $factory:expr; $($case:ident)*) => {

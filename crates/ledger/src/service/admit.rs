@@ -57,8 +57,8 @@ impl Ledger {
     ) -> Result<Answer, E> {
         let until = self.store.now().plus(call.wait);
         let mut unmet = self.unmet(call);
-        // Why it was not created before anything was read; told if there is no operation.
-        let mut refused = None;
+        // Why it was not created; told if there is no operation when that is looked up once more.
+        let mut refused: Option<Box<CallError>> = None;
         // The loser of a compare-and-set starts over; each round reads what beat it.
         for _ in 0..ROUNDS {
             let key = unmet.take();
@@ -69,7 +69,11 @@ impl Ledger {
             };
             let place = match place {
                 Ok(p) => p,
-                Err(e) => return Ok(refused.map_or_else(|| error(CallError::store(&e)), Answer::Error)),
+                Err(e) => {
+                    // That a limit is in the way is only said where no operation is.
+                    let refused = refused.filter(|e| !matches!(e.kind, Kind::Limited | Kind::Denied));
+                    return Ok(refused.map_or_else(|| error(CallError::store(&e)), Answer::Error));
+                }
             };
             match place {
                 Place::Error(e) => return Ok(Answer::Error(e)),
@@ -104,7 +108,10 @@ impl Ledger {
                         Err(_) if unread => continue,
                         Err(e) => return Err(e),
                     };
-                    if unread && (creation.gate.is_some() || !creation.allowances.is_empty()) {
+                    if unread
+                        && (creation.gate.is_some() || !creation.allowances.is_empty())
+                        && !planted!(ClaimedAgain)
+                    {
                         // A call that is made again takes nothing of what is limited, not even for a moment.
                         continue;
                     }
@@ -115,7 +122,9 @@ impl Ledger {
                             return Ok(answer.unwrap_or_else(|e| error(self.unreadable(call, id, &e))));
                         }
                         Ok(None) => {}
-                        Err(e) if unread => refused = Some(e),
+                        // Nothing of it was written; but another call of the same key may have come first, and what it
+                        // took may be what was missing here.
+                        Err(e) if unread || e.operation.is_none() => refused = Some(e),
                         Err(e) => return Ok(Answer::Error(e)),
                     }
                 }

@@ -1,6 +1,7 @@
 //! How events become a write of a record: decided on the record as it is, written under a compare-and-set, decided
 //! again where somebody else came first, found again where an acknowledgement was lost.
 
+use super::hold::release;
 use super::{ApplyError, Ledger, Note};
 use crate::decide::{self, Event, Refusal};
 use crate::handle::HandleChange;
@@ -10,6 +11,7 @@ use crate::step::Moment;
 use crate::store::{Blob, Committed, StoreError, Write};
 use crate::words::{Epoch, Millis};
 use std::sync::Arc;
+use tokio::sync::oneshot;
 
 impl Ledger {
     /// Applies the events that `make` gives for the record as it is, in one write, reading again when the
@@ -20,6 +22,17 @@ impl Ledger {
         make: impl FnMut(&Operation) -> Result<Vec<Event>, Refusal>,
     ) -> Result<Operation, ApplyError> {
         self.apply_as(op, make, None, &[], None).await.map(Arc::unwrap_or_clone)
+    }
+
+    /// The same; also says whether it never became clear of some write of it whether it was made.
+    pub(super) async fn apply_or_not(
+        &self,
+        op: &Operation,
+        make: impl FnMut(&Operation) -> Result<Vec<Event>, Refusal>,
+    ) -> (Result<Operation, ApplyError>, bool) {
+        let mut unsure = false;
+        let applied = self.apply_noting(op, make, None, &[], None, &mut unsure).await;
+        (applied.map(Arc::unwrap_or_clone), unsure)
     }
 
     /// Applies the events of an attempt, each exactly once: a write whose acknowledgement was lost is found again by
@@ -39,10 +52,22 @@ impl Ledger {
     pub(super) async fn apply_as(
         &self,
         op: &Operation,
+        make: impl FnMut(&Operation) -> Result<Vec<Event>, Refusal>,
+        by: Option<Epoch>,
+        handles: &[HandleChange],
+        result: Option<&Arc<[u8]>>,
+    ) -> Result<Arc<Operation>, ApplyError> {
+        self.apply_noting(op, make, by, handles, result, &mut false).await
+    }
+
+    async fn apply_noting(
+        &self,
+        op: &Operation,
         mut make: impl FnMut(&Operation) -> Result<Vec<Event>, Refusal>,
         by: Option<Epoch>,
         handles: &[HandleChange],
         result: Option<&Arc<[u8]>>,
+        unsure: &mut bool,
     ) -> Result<Arc<Operation>, ApplyError> {
         let mut current = std::borrow::Cow::Borrowed(op);
         let mut uncertain = 0;
@@ -50,8 +75,7 @@ impl Ledger {
         loop {
             if !planted!(AnswerCountedTwice) && said.contains(&current.spoken) {
                 let current = Arc::new(current.into_owned());
-                self.give_back(&current).await;
-                self.tell(&current, result);
+                self.written(&current, true, is_waited_for(&current), result).await;
                 return Ok(current);
             }
             let (mut next, blobs) =
@@ -82,7 +106,10 @@ impl Ledger {
                     uncertain += 1;
                     said.extend(by.map(|_| stamp));
                     self.env.sleep(Millis(20 << uncertain)).await;
-                    self.read(op.id).await?.as_ref() == Some(&next)
+                    let before = std::mem::replace(unsure, true);
+                    let made = self.read(op.id).await?.as_ref() == Some(&next);
+                    *unsure = before || !made;
+                    made
                 }
                 // Decided again, under the epoch that it is now.
                 Err(StoreError::Unavailable(_))
@@ -100,17 +127,8 @@ impl Ledger {
                 self.observer.note(Note::Transition { from, to: &next });
                 let next = Arc::new(next);
                 // A doubt that was asked about is the same doubt afterwards, and took a place meanwhile.
-                if next.execution != current.execution || next.owner != current.owner {
-                    self.give_back(&next).await;
-                }
-                self.tell(&next, result);
-                // Whoever waits at another replica waits for no other states, unless it looks after a task.
-                let waited_for = next.execution.is_answerable()
-                    || next.execution == Execution::Accepted
-                    || next.task.is_some();
-                if waited_for && !planted!(MovedNotTold) {
-                    self.bus.moved(op.id);
-                }
+                let turned = next.execution != current.execution || next.owner != current.owner;
+                self.written(&next, turned, is_waited_for(&next), result).await;
                 return Ok(next);
             }
             // Each round reads a newer record, so this ends as soon as the others pause.
@@ -118,12 +136,33 @@ impl Ledger {
         }
     }
 
-    /// Tells whoever waits here that the record changed; with its result, so that nobody has to read it.
-    fn tell(&self, op: &Arc<Operation>, result: Option<&Arc<[u8]>>) {
-        match result {
-            Some(result) => self.live.outcome(op.clone(), result.clone()),
-            None => self.live.ring(op.id),
+    /// A record was written: what it holds for nothing is given back, if it `turned`; then whoever waits here is told, with
+    /// its result, so that nobody has to read it, and the other replicas, if it is `waited_for` there.
+    async fn written(&self, op: &Arc<Operation>, turned: bool, waited_for: bool, result: Option<&Arc<[u8]>>) {
+        let back = if turned { self.holds_for_nothing(op) } else { Vec::new() };
+        let (live, bus, op, result) = (self.live.clone(), self.bus.clone(), op.clone(), result.cloned());
+        let tell = move |op: Arc<Operation>| {
+            let id = op.id;
+            match result {
+                Some(result) => live.outcome(op, result),
+                None => live.ring(id),
+            }
+            if waited_for && !planted!(MovedNotTold) {
+                bus.moved(id);
+            }
+        };
+        if back.is_empty() {
+            return tell(op);
         }
+        // The next attempt may stop this one while it waits for that, and nobody would do the rest.
+        let (done, told) = oneshot::channel();
+        let store = self.store.clone();
+        self.env.spawn(Box::pin(async move {
+            release(&*store, op.id, op.version, &back).await;
+            tell(op);
+            let _ = done.send(());
+        }));
+        let _ = told.await;
     }
 
     /// The facts that a step is decided by.
@@ -143,4 +182,9 @@ impl Ledger {
         }
         Ok((folded.unwrap_or_else(|| op.clone()), blobs))
     }
+}
+
+/// Whoever waits at another replica waits for no other states, unless it looks after a task.
+fn is_waited_for(op: &Operation) -> bool {
+    op.execution.is_answerable() || op.execution == Execution::Accepted || op.task.is_some()
 }

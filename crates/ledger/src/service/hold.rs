@@ -12,6 +12,7 @@ use crate::planted;
 use crate::store::{Store, StoreError};
 use crate::words::{Millis, OperationId, Time};
 use std::sync::Arc;
+use tokio::sync::oneshot;
 
 /// How often a claim is made again whose acknowledgement was lost.
 const TRIES: u32 = 3;
@@ -42,16 +43,41 @@ impl Ledger {
         }
     }
 
-    /// Claims for one that goes on whatever others hold, so that they see it. That it fails stops nobody.
-    pub(super) async fn hold_anyway(&self, op: &Operation) {
+    /// Claims for one that goes on whatever others hold, so that they see it. That it fails stops nobody. Others may end it
+    /// while it claims, and have given back what they knew of: so it is looked at once more afterwards, whatever becomes of
+    /// the attempt meanwhile.
+    pub(super) async fn hold_anyway(self: &Arc<Self>, op: &Arc<Operation>) {
+        let (claimed, told) = oneshot::channel();
+        let (me, op) = (self.clone(), op.clone());
+        self.env.spawn(Box::pin(async move {
+            me.claim_anyway(&op).await;
+            // Whoever waits for it may be gone.
+            let _ = claimed.send(());
+            if let Ok(Some(now)) = me.read(op.id).await
+                && now.version != op.version
+            {
+                me.give_back(&now).await;
+            }
+        }));
+        let _ = told.await;
+    }
+
+    async fn claim_anyway(&self, op: &Operation) {
         let now = self.store.now();
         let again = op.allowances.iter().filter(|a| !matches!(a.term, Term::Rate(_)));
         let claims: Vec<Claim> = again.map(|a| a.claim_anyway(now)).collect();
-        if claims.is_empty() {
+        if claims.is_empty() || planted!(GoesOnUncounted) {
             return;
         }
-        if let Err(e) = self.claim(op.id, op.version, &claims).await {
-            tracing::warn!(operation = %op.id, error = %e, "an attempt goes on, and its limits could not be told of it");
+        match self.claim(op.id, op.version, &claims).await {
+            Ok(Claimed::Granted) => {}
+            Ok(Claimed::Full { which, .. }) => {
+                let bucket = claims.get(which).map(|c| c.bucket.as_str());
+                tracing::warn!(operation = %op.id, bucket, "an attempt goes on, and more is held than its limit can tell");
+            }
+            Err(e) => {
+                tracing::warn!(operation = %op.id, error = %e, "an attempt goes on, and its limits could not be told of it");
+            }
         }
     }
 
@@ -79,13 +105,18 @@ impl Ledger {
         if op.allowances.is_empty() || !runs_anew(op) {
             return Ok(None);
         }
-        let (rates, rest): (Vec<Allowance>, Vec<Allowance>) =
-            op.allowances.iter().cloned().partition(|a| matches!(a.term, Term::Rate(_)));
+        let (rates, rest): (Vec<Allowance>, Vec<Allowance>) = op
+            .allowances
+            .iter()
+            .cloned()
+            .partition(|a| matches!(a.term, Term::Rate(_)) && !planted!(BegunOnce));
         // Each beginning counts in a rate, and what one holder claims again would only take the place of what it had.
         let begun = OperationId::new(self.store.now(), self.env.random_u128());
         self.hold_new(begun, 1, &rates).await?;
         if let Err(e) = self.hold(op.id, op.version + 1, &rest).await {
-            self.not_opened(begun, &rates).await;
+            if !planted!(RefusedKept) {
+                self.not_opened(begun, &rates).await;
+            }
             return Err(e);
         }
         Ok(Some(Again { begun, rates }))
@@ -111,11 +142,14 @@ impl Ledger {
         }
     }
 
-    /// Gives back what this record holds for nothing. Whoever is told of the record afterwards finds it free.
+    /// The buckets of which this record holds something for nothing.
+    pub(super) fn holds_for_nothing(&self, op: &Operation) -> Vec<String> {
+        if op.allowances.is_empty() || planted!(NotGivenBack) { Vec::new() } else { claims::given_back(op) }
+    }
+
+    /// Gives that back. Whoever is told of the record afterwards finds it free.
     pub(super) async fn give_back(&self, op: &Operation) {
-        if !op.allowances.is_empty() {
-            release(&*self.store, op.id, op.version, &claims::given_back(op)).await;
-        }
+        release(&*self.store, op.id, op.version, &self.holds_for_nothing(op)).await;
     }
 
     /// Gives back what an operation claimed that was not written.
@@ -184,10 +218,11 @@ impl Drop for ReadHold {
     }
 }
 
-async fn release(store: &dyn Store, id: OperationId, turn: u64, buckets: &[String]) {
+pub(super) async fn release(store: &dyn Store, id: OperationId, turn: u64, buckets: &[String]) {
     if buckets.is_empty() {
         return;
     }
+    let turn = if planted!(GivenBackLater) { u64::MAX >> 1 } else { turn };
     if let Err(e) = store.release_claims(id, turn, buckets).await {
         tracing::debug!(operation = %id, error = %e, "claims could not be given back; they end by themselves");
     }

@@ -58,7 +58,7 @@ impl Default for Entry {
     }
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Live {
     entries: Arc<Mutex<BTreeMap<OperationId, Entry>>>,
     /// Attempts running here.

@@ -6,6 +6,7 @@ use super::run::Given;
 use super::{ApplyError, CallError, Ledger};
 use crate::decide::{Event, Refusal};
 use crate::operation::{Execution, Operation};
+use crate::planted;
 use crate::store::StoreError;
 use crate::words::Epoch;
 use std::borrow::Cow;
@@ -31,16 +32,27 @@ impl Ledger {
     pub(super) async fn take_part(self: &Arc<Self>, op: &Operation) -> Result<Operation, Untaken> {
         let mut op = Cow::Borrowed(op);
         for _ in 0..ROUNDS {
-            let again = self.hold_again(&op).await.map_err(|e| {
-                let (operation, retry_key) = (Some(op.id), Some(op.id.to_string()));
-                Untaken::Limited(Box::new(CallError { operation, retry_key, ..*e }))
-            })?;
+            let again = match self.hold_again(&op).await {
+                Ok(again) => again,
+                Err(e) => {
+                    // What is used up may be so by another call of it, which runs it by now.
+                    if let Ok(Some(now)) = self.read(op.id).await
+                        && !runs_anew(&now)
+                    {
+                        self.give_back(&now).await;
+                        op = Cow::Owned(now);
+                        continue;
+                    }
+                    let (operation, retry_key) = (Some(op.id), Some(op.id.to_string()));
+                    return Err(Untaken::Limited(Box::new(CallError { operation, retry_key, ..*e })));
+                }
+            };
             let (mut joined, mut moved) = (false, false);
-            let taken = self.apply(&op, |now| {
+            let taken = self.apply_or_not(&op, |now| {
                 // It ended meanwhile and gave back what it held; what was claimed for an earlier state is no claim for
                 // this one.
                 moved = now.version != op.version && !now.allowances.is_empty() && runs_anew(now);
-                if moved {
+                if moved && !planted!(ClaimedForEarlier) {
                     return Err(Refusal::Nothing);
                 }
                 // An attempt belongs to the boot that writes its claim, however long that takes.
@@ -56,20 +68,26 @@ impl Ledger {
                     _ => Event::Claim { epoch, by_call: true, owner_dead },
                 }])
             });
-            match taken.await {
+            let (taken, unsure) = taken.await;
+            let claimed = again.is_some();
+            // It may be this call that began what it finds: then that counts.
+            let unused = again.filter(|_| !unsure);
+            match taken {
                 Ok(next) if joined => {
-                    self.not_begun(again).await;
+                    self.not_begun(unused).await;
                     return Ok(next);
                 }
                 Ok(next) => {
                     self.launch(next.clone(), Given::default());
                     return Ok(next);
                 }
-                // It may have begun all the same: what was claimed for it counts.
-                Err(e @ ApplyError::Store(_)) => return Err(Untaken::Apply(e)),
+                // Unless it may have begun all the same: then that counts, too.
+                Err(e @ ApplyError::Store(_)) => {
+                    self.not_begun(unused).await;
+                    return Err(Untaken::Apply(e));
+                }
                 Err(e) => {
-                    let claimed = again.is_some();
-                    self.not_begun(again).await;
+                    self.not_begun(unused).await;
                     if !claimed && !moved {
                         return Err(Untaken::Apply(e));
                     }

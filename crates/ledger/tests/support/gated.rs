@@ -58,6 +58,8 @@ pub enum Fault {
     Refused,
     /// It is not made, and that is not known.
     LostUncertain,
+    /// It is made a little later, and that is not known.
+    Late,
 }
 
 /// A store whose writes pass a gate before and after, and may fail.
@@ -115,6 +117,14 @@ impl Gated {
         let done = match fault {
             Fault::Refused => return Err(StoreError::Unavailable("test".into())),
             Fault::LostUncertain => return Err(StoreError::Uncertain("test".into())),
+            Fault::Late => {
+                let inner = self.inner.clone();
+                tokio::spawn(async move {
+                    pause(45).await;
+                    inner.write(write).await
+                });
+                return Err(StoreError::Uncertain("test".into()));
+            }
             Fault::Fine | Fault::AckLost => self.inner.write(write).await,
         };
         if half > 0 {
@@ -267,7 +277,7 @@ impl Store for Gated {
         let fault = self.claim_faults.lock().unwrap().pop_front().unwrap_or(Fault::Fine);
         let done = match fault {
             Fault::Refused => return Err(StoreError::Unavailable("test".into())),
-            Fault::LostUncertain => return Err(StoreError::Uncertain("test".into())),
+            Fault::LostUncertain | Fault::Late => return Err(StoreError::Uncertain("test".into())),
             Fault::Fine | Fault::AckLost => self.inner.claim(holder, turn, claims).await,
         };
         if half > 0 {

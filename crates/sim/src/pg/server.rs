@@ -162,6 +162,7 @@ impl State {
         }
         if !lazy {
             self.server.loose.clear();
+            self.claims_kept();
         }
         let mut answers = Vec::with_capacity(writes.len());
         for (w, task) in writes {
@@ -185,6 +186,7 @@ impl State {
     pub fn restart(&mut self, lab: &Lab, down: i64) {
         self.server.generation += 1;
         self.server.up_at = lab.world.now() + down;
+        self.claims_lost();
         let mut lost: Vec<OperationId> = Vec::new();
         while let Some(l) = self.server.loose.pop() {
             let id = l.before.op.id;

@@ -4,11 +4,12 @@ use super::bus::SimBus;
 use super::pulse::Standing;
 use super::writer::Queue;
 use crate::lab::Lab;
+use crate::limits::Word;
 use crate::rng::Rng;
 use crate::world::{Home, lock};
 use async_trait::async_trait;
 use ledger::Operation;
-use ledger::claims::{self, Claim, Claimed};
+use ledger::claims::{Claim, Claimed};
 use ledger::handle::Handle;
 use ledger::keys::Secret;
 use ledger::memory::MemoryStore;
@@ -252,7 +253,7 @@ impl Store for Replica {
     }
 
     async fn by_id(&self, id: OperationId) -> Result<Option<Found>, StoreError> {
-        self.reading().await?;
+        self.reading().await.inspect_err(|_| self.lab.state().excuse(id))?;
         Ok(self.lab.state().by_id(id))
     }
     async fn by_key(&self, key: &KeyHash) -> Result<Option<Found>, StoreError> {
@@ -361,9 +362,8 @@ impl Store for Replica {
         self.aside.prune_shelf(now, limit).await
     }
     async fn claim(&self, holder: OperationId, turn: u64, claims: &[Claim]) -> Result<Claimed, StoreError> {
-        claims::bounded(claims)?;
-        self.reading().await?;
-        self.lab.told(&self.rng, |lab| lab.state().books.claims.claim(lab.time(), holder, turn, claims))
+        let word = Word::new(self.lab.world.current(), self.home, self.now(), holder, turn);
+        self.claims(Word { claims: claims.to_vec(), ..word }).await
     }
     async fn release_claims(
         &self,
@@ -371,13 +371,12 @@ impl Store for Replica {
         turn: u64,
         buckets: &[String],
     ) -> Result<(), StoreError> {
-        self.reading().await?;
-        self.lab.state().books.claims.release(holder, turn, buckets);
-        Ok(())
+        let word = Word::new(self.lab.world.current(), self.home, self.now(), holder, turn);
+        self.claims(Word { back: buckets.to_vec(), ..word }).await.map(|_| ())
     }
     async fn prune_claims(&self, now: Time, limit: usize) -> Result<usize, StoreError> {
         // None of them at all, and nothing is drawn: schedules without claims stay as they are.
-        Ok(self.lab.state().books.claims.prune(now, limit))
+        Ok(self.lab.state().prune_claims(now, limit))
     }
     fn stats(&self) -> StoreStats {
         StoreStats::default()

@@ -86,7 +86,7 @@ fn over() -> String {
 }
 
 /// What becomes of a statement on its way.
-enum Fate {
+pub(super) enum Fate {
     Plain,
     Refused,
     /// The connection breaks with it in flight: when it arrives at the server, if it does, and how long that takes to
@@ -115,6 +115,7 @@ impl Replica {
 
     pub async fn write_alone(&self, write: Write, by: Epoch) -> Answered {
         if self.is_lapsed() || lock(&self.standing).epoch != by {
+            self.lab.state().excuse(write.operation().id);
             return Err(StoreError::Unavailable(over()));
         }
         let (answer, mut answered) = oneshot::channel();
@@ -157,6 +158,9 @@ impl Replica {
                     // What an earlier boot asked for is not made under the next one.
                     if job.write.is_some() && (lapsed || job.by != epoch) {
                         self.lab.state().coverage.fault("write of a lapsed replica refused");
+                        if let Some(w) = &job.write {
+                            self.lab.state().excuse(w.operation().id);
+                        }
                         job.answer(Err(StoreError::Unavailable(over())));
                     } else {
                         jobs.push(job);
@@ -169,7 +173,7 @@ impl Replica {
         }
     }
 
-    fn fate(&self) -> Fate {
+    pub(super) fn fate(&self) -> Fate {
         let rates = &self.lab.plan.rates;
         let mut r = lock(&self.rng);
         let mut hits = |rate| self.lab.hits(&mut r, rate);
@@ -304,6 +308,7 @@ impl Replica {
         if unsure {
             self.unsure();
         }
+        jobs.iter().filter_map(|j| j.write.as_ref()).for_each(|w| self.lab.state().excuse(w.operation().id));
         jobs.iter_mut().for_each(|j| j.answer(Err(e.clone())));
     }
 
@@ -348,6 +353,9 @@ impl Replica {
                             job.answer(Ok(Committed::Done));
                         } else if let Some((committed, further)) = answers.next() {
                             let lost = committed == Committed::Stale && further && unsure;
+                            if let Some(w) = job.write.as_ref().filter(|_| lost) {
+                                self.lab.state().excuse(w.operation().id);
+                            }
                             job.answer(if lost && !planted::is_out(Plant::StaleWhereUnsure) {
                                 self.unsure();
                                 // Ours may have been made before the next one.
