@@ -13,6 +13,8 @@ mod servers;
 mod stage;
 #[path = "auth_connect/terminal.rs"]
 mod terminal;
+#[path = "auth_connect/wrong.rs"]
+mod wrong;
 
 use anyhow::{Context, Result, ensure};
 use authority::{CLIENT_SECRET, Fault, Sent, Tokens};
@@ -23,6 +25,7 @@ use serde_json::{Value, json};
 use stage::{SECONDS, Stage, by_code, create, done, give, once, project};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
+use wrong::{Wrong, answer};
 
 fn mode(path: &Path) -> Result<u32> {
     Ok(std::fs::metadata(path)?.permissions().mode() & 0o777)
@@ -108,77 +111,14 @@ fn by_code_it_is_connected_and_kept() -> Result<()> {
 
 #[test]
 fn an_answer_that_is_not_right_connects_nothing() -> Result<()> {
-    type Back = fn(&Sent, &str) -> Vec<(&'static str, String)>;
-    let cases: [(&str, Tokens, Back, i32, &str); 13] = [
-        ("another issuer", Tokens::Right, |s, _| answer(s, Some("https://evil.example")), 5, "mix-up"),
-        ("no issuer", Tokens::Right, |s, _| answer(s, None), 5, "does not name its issuer"),
-        (
-            "an error",
-            Tokens::Right,
-            |s, i| vec![("error", "access_denied".into()), ("state", s.state.clone()), ("iss", i.into())],
-            1,
-            "access_denied",
-        ),
-        (
-            "an error of its own",
-            Tokens::Right,
-            |s, i| vec![("error", "CANARY-error".into()), ("state", s.state.clone()), ("iss", i.into())],
-            1,
-            "an error of its own",
-        ),
-        (
-            "an error of another issuer",
-            Tokens::Right,
-            |s, _| {
-                vec![
-                    ("error", "access_denied".into()),
-                    ("state", s.state.clone()),
-                    ("iss", "https://e".into()),
-                ]
-            },
-            5,
-            "mix-up",
-        ),
-        ("no code", Tokens::Right, |s, i| answer(s, Some(i)).split_off(1), 5, "no code"),
-        (
-            "a parameter twice",
-            Tokens::Right,
-            |s, i| [answer(s, Some(i)), vec![("code", "another".into())]].concat(),
-            5,
-            "twice",
-        ),
-        (
-            "a code that was used",
-            Tokens::Right,
-            |s, i| {
-                let mut all = answer(s, Some(i));
-                all[0].1 = "CANARY-code-used".into();
-                all
-            },
-            1,
-            "invalid_grant",
-        ),
-        ("500", instead(500, "<h1>CANARY</h1>"), |s, i| answer(s, Some(i)), 5, "answered 500"),
-        ("garbage", instead(200, "CANARY"), |s, i| answer(s, Some(i)), 5, "not one of a token endpoint"),
-        ("huge", Tokens::Instead(200, "C".repeat(400 << 10)), |s, i| answer(s, Some(i)), 5, "256 KiB"),
-        (
-            "another kind of token",
-            instead(200, r#"{"access_token":"CANARY-mac","token_type":"mac"}"#),
-            |s, i| answer(s, Some(i)),
-            5,
-            "not a bearer token",
-        ),
-        (
-            "a refusal",
-            instead(400, r#"{"error":"invalid_client"}"#),
-            |s, i| answer(s, Some(i)),
-            1,
-            "invalid_client",
-        ),
-    ];
+    let mut cases = wrong::all();
+    cases.extend([
+        Wrong::tokens("garbage", 200, "CANARY", "not one of a token endpoint"),
+        Wrong::refused("a refusal", 400, r#"{"error":"invalid_client"}"#, "invalid_client"),
+    ]);
     let stage = Stage::by_code()?;
     let issuer = stage.authority.issuer();
-    for (name, tokens, back, exit, why) in cases {
+    for Wrong { name, tokens, back, is_refusal, why } in cases {
         stage.authority.state().tokens = tokens;
         let (code, said, document) = stage.connected_by(&[], |sent| {
             let all = back(sent, &issuer);
@@ -190,7 +130,7 @@ fn an_answer_that_is_not_right_connects_nothing() -> Result<()> {
             Ok(())
         })?;
         let document = document.unwrap_or_default();
-        ensure!(code == exit && said.contains(why), "{name}: {code} {said}");
+        ensure!(code == if is_refusal { 1 } else { 5 } && said.contains(why), "{name}: {code} {said}");
         ensure!(document["error"]["message"].as_str().is_some_and(|m| m.contains(why)), "{name}: {document}");
         ensure!(!said.contains("CANARY") && !document.to_string().contains("CANARY"), "{name}: {said}");
         ensure!(!stage.folder().join("store.json").exists(), "{name}: something was kept");
@@ -212,16 +152,6 @@ fn an_answer_that_is_not_right_connects_nothing() -> Result<()> {
         stage.connected_by(&[], |s| s.back(&[("code", &s.code), ("state", &s.state)]).map(|_| ()))?;
     ensure!(code == 0, "{said}");
     Ok(())
-}
-
-fn answer(sent: &Sent, issuer: Option<&str>) -> Vec<(&'static str, String)> {
-    let mut all = vec![("code", sent.code.clone()), ("state", sent.state.clone())];
-    all.extend(issuer.map(|i| ("iss", i.to_owned())));
-    all
-}
-
-fn instead(status: u16, body: &str) -> Tokens {
-    Tokens::Instead(status, body.into())
 }
 
 #[test]

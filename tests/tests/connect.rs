@@ -18,6 +18,9 @@ mod person;
 #[allow(dead_code, reason = "as the authority")]
 #[path = "auth_connect/stage.rs"]
 mod stage;
+#[allow(dead_code, reason = "as the authority")]
+#[path = "auth_connect/wrong.rs"]
+mod wrong;
 
 use anyhow::{Context, Result, bail, ensure};
 use browser::{Browser, Form};

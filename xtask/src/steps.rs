@@ -172,7 +172,7 @@ impl Steps {
         let mut step = Step::default();
         if let Err(e) = work(&mut step) {
             println!("FAILED: {e:#}");
-            step.told.last.push_back(format!("{e:#}"));
+            step.told.line(&format!("{e:#}"));
             // The command's own count may have it already.
             step.failed = step.failed.max(1);
         }

@@ -5,16 +5,14 @@ use crate::link::lock;
 use crate::read::count;
 use crate::record::Bits;
 use crate::shared::{CLOSED, PRUNE_CLAIMS, Shared};
-use crate::{describe, is_definite, is_in_the_way};
+use crate::{describe, is_definite, is_in_the_way, is_read_only, not_made};
 use ledger::claims::{self, Claim, Claimed};
 use ledger::store::StoreError;
 use ledger::words::{OperationId, Time};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 use tokio_postgres::Row;
-use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 
 pub(crate) const CLAIMS: [&str; 1] =
@@ -267,13 +265,11 @@ async fn make(shared: &Shared, jobs: &[Job]) -> Result<Vec<Row>, Failed> {
     let a = Arrays::of(jobs);
     // Whether some try may have been made without our knowing.
     let (mut unsure, mut tries) = (false, 0);
-    let doubtful =
-        |unsure, why| if unsure { StoreError::Uncertain(why) } else { StoreError::Unavailable(why) };
     loop {
         let conn = match shared.links.claims.get().await {
             Ok(conn) => conn,
             Err(StoreError::Unavailable(why)) => {
-                return Err(Failed { why: doubtful(unsure, why), how: How::Lost });
+                return Err(Failed { why: not_made(unsure, why), how: How::Lost });
             }
             Err(why) => return Err(Failed { why, how: How::Lost }),
         };
@@ -286,21 +282,17 @@ async fn make(shared: &Shared, jobs: &[Job]) -> Result<Vec<Row>, Failed> {
         match tokio::time::timeout(shared.config.answer_within, asked).await {
             Ok(Ok(rows)) => return Ok(rows),
             Ok(Err(e)) if is_definite(&e) => {
-                if is_in_the_way(&e) && tries < TRIES {
-                    tries += 1;
-                    tokio::time::sleep(Duration::from_millis(1 << tries)).await;
+                if conn.makes_again(&e, &mut tries, TRIES).await {
                     continue;
                 }
                 let how = if is_in_the_way(&e) {
                     How::InTheWay
-                } else if e.code() == Some(&SqlState::READ_ONLY_SQL_TRANSACTION) {
-                    // A primary that became a standby: another server may be behind the address by now.
-                    conn.give_up();
+                } else if is_read_only(&e) {
                     How::Lost
                 } else {
                     How::Refused
                 };
-                return Err(Failed { why: doubtful(unsure, describe(&e)), how });
+                return Err(Failed { why: not_made(unsure, describe(&e)), how });
             }
             // The answer is lost, with whatever it was.
             Ok(Err(_)) | Err(_) => {

@@ -4,12 +4,11 @@
 use crate::read::{HANDLE, HANDLES, Readers, SHELVED, count};
 use crate::record::{Change, Kind};
 use crate::shared::Shared;
-use crate::{describe, is_definite, is_in_the_way};
+use crate::{describe, is_definite, not_made};
 use ledger::handle::{Handle, HandleChange, MAX_HANDLES};
 use ledger::store::{Committed, Shelved, StoreError, shelf_bounded};
 use ledger::words::{Millis, Time};
 use tokio_postgres::Row;
-use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 
 /// Tries of a statement that the server refused because others were in the way.
@@ -115,15 +114,12 @@ pub(crate) async fn write(
         &count(MAX_HANDLES),
     ];
     let (mut unsure, mut tries) = (false, 0);
-    let doubtful = |unsure, why: String| {
-        if unsure { StoreError::Uncertain(why) } else { StoreError::Unavailable(why) }
-    };
     loop {
         if shared.is_lapsed() || change.by != shared.epoch() {
-            return Err(doubtful(unsure, OVER.into()));
+            return Err(not_made(unsure, OVER.into()));
         }
         let conn = match shared.links.aside.get().await {
-            Err(StoreError::Unavailable(why)) => return Err(doubtful(unsure, why)),
+            Err(StoreError::Unavailable(why)) => return Err(not_made(unsure, why)),
             other => other?,
         };
         let asked = conn.client.query_one(WRITE, &args);
@@ -139,20 +135,15 @@ pub(crate) async fn write(
                     Some(_) => Ok(Committed::Stale),
                     None => {
                         shared.lapse(change.by);
-                        Err(doubtful(unsure, OVER.into()))
+                        Err(not_made(unsure, OVER.into()))
                     }
                 };
             }
             Ok(Err(e)) if is_definite(&e) => {
-                if is_in_the_way(&e) && tries < TRIES {
-                    tries += 1;
-                    tokio::time::sleep(std::time::Duration::from_millis(1 << tries)).await;
+                if conn.makes_again(&e, &mut tries, TRIES).await {
                     continue;
                 }
-                if e.code() == Some(&SqlState::READ_ONLY_SQL_TRANSACTION) {
-                    conn.give_up();
-                }
-                return Err(doubtful(unsure, describe(&e)));
+                return Err(not_made(unsure, describe(&e)));
             }
             // The answer is lost, with whatever it was.
             Ok(Err(_)) | Err(_) => {

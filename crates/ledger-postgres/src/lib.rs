@@ -234,6 +234,16 @@ pub(crate) fn is_in_the_way(error: &tokio_postgres::Error) -> bool {
     error.code().is_some_and(|c| passing.contains(c))
 }
 
+/// Whether the server takes no writes.
+pub(crate) fn is_read_only(error: &tokio_postgres::Error) -> bool {
+    error.code() == Some(&tokio_postgres::error::SqlState::READ_ONLY_SQL_TRANSACTION)
+}
+
+/// What is said of something that was not made: if it is `unsure`, an earlier try may have been.
+pub(crate) fn not_made(unsure: bool, why: String) -> StoreError {
+    if unsure { StoreError::Uncertain(why) } else { StoreError::Unavailable(why) }
+}
+
 pub(crate) fn unavailable(error: &tokio_postgres::Error) -> StoreError {
     StoreError::Unavailable(describe(error))
 }

@@ -1,7 +1,7 @@
 //! One connection to the database that comes back by itself, with the settings and statements that everything here needs.
 
 use crate::tls::MakeTls;
-use crate::{OpenError, describe};
+use crate::{OpenError, describe, is_in_the_way, is_read_only};
 use ledger::store::StoreError;
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -66,6 +66,19 @@ impl Conn {
         self.given_up.store(true, Ordering::Release);
         self.reader.abort();
         self.ended.notify_one();
+    }
+    /// The server refused a statement. Whether it is to be made again, now that another's work that was in its way may be
+    /// done; not more than so often.
+    pub async fn makes_again(&self, refused: &tokio_postgres::Error, tries: &mut u32, most: u32) -> bool {
+        let again = is_in_the_way(refused) && *tries < most;
+        if again {
+            *tries += 1;
+            tokio::time::sleep(Duration::from_millis(1 << *tries)).await;
+        } else if is_read_only(refused) {
+            // A primary that became a standby: another server may be behind the address by now.
+            self.give_up();
+        }
+        again
     }
     fn is_usable(&self) -> bool {
         !self.given_up.load(Ordering::Acquire) && !self.client.is_closed()

@@ -9,7 +9,7 @@ use crate::queue::{Job, Work};
 use crate::record::{Change, Claims};
 use crate::rows::{KeyClaim, Payload, Rows, SlotClaim};
 use crate::shared::Shared;
-use crate::{describe, is_definite, is_in_the_way};
+use crate::{describe, is_definite, not_made};
 use ledger::store::{Committed, StoreError};
 use ledger::words::Epoch;
 use std::sync::Arc;
@@ -162,8 +162,8 @@ async fn commit(shared: &Shared, lane: i16, mut jobs: Vec<Job>, epoch: Epoch, ho
     loop {
         let conn = match shared.links.writers[usize::from(lane.unsigned_abs())].get().await {
             Ok(conn) => conn,
-            Err(StoreError::Unavailable(why)) if unsure => {
-                refuse(jobs, &StoreError::Uncertain(why));
+            Err(StoreError::Unavailable(why)) => {
+                refuse(jobs, &not_made(unsure, why));
                 return surprised;
             }
             Err(e) => {
@@ -187,26 +187,15 @@ async fn commit(shared: &Shared, lane: i16, mut jobs: Vec<Job>, epoch: Epoch, ho
             Ok(Ok(Sent::Over)) => {
                 shared.lapse(epoch);
                 // Had an earlier try been made, it was made before this boot ended.
-                let why = if unsure {
-                    StoreError::Uncertain(OVER.into())
-                } else {
-                    StoreError::Unavailable(OVER.into())
-                };
-                refuse(jobs, &why);
+                refuse(jobs, &not_made(unsure, OVER.into()));
                 return surprised;
             }
             Ok(Err(e)) if !careful && e.code() == Some(&SqlState::UNIQUE_VIOLATION) => {
                 (careful, surprised) = (true, true);
             }
             Ok(Err(e)) if is_definite(&e) => {
-                if is_in_the_way(&e) && tries < TRIES {
-                    tries += 1;
-                    tokio::time::sleep(Duration::from_millis(1 << tries)).await;
+                if conn.makes_again(&e, &mut tries, TRIES).await {
                     continue;
-                }
-                if e.code() == Some(&SqlState::READ_ONLY_SQL_TRANSACTION) {
-                    // A primary that became a standby: another server may be behind the address by now.
-                    conn.give_up();
                 }
                 let why = describe(&e);
                 if jobs.len() > 1 {
@@ -217,7 +206,7 @@ async fn commit(shared: &Shared, lane: i16, mut jobs: Vec<Job>, epoch: Epoch, ho
                     }
                     return surprised;
                 }
-                refuse(jobs, &if unsure { StoreError::Uncertain(why) } else { StoreError::Unavailable(why) });
+                refuse(jobs, &not_made(unsure, why));
                 return surprised;
             }
             // The answer is lost, with whatever it was.

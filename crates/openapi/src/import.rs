@@ -182,7 +182,7 @@ impl<'r, 'a: 'r> Run<'r, 'a> {
             notes: std::mem::take(&mut self.notes),
             changes,
         };
-        Ok(Imported { manifest: text, report, modes })
+        Ok(Imported { manifest: text, integration: loaded, report, modes })
     }
 
     /// The names of all operations, and whether each is in the manifest already. Who is there keeps its name, found by its

@@ -33,7 +33,7 @@ use crate::import::{Run, described};
 use crate::manifest::Manifest;
 use crate::report::Report;
 use crate::schema::Schemas;
-use provider::Mode;
+use provider::{Integration, Mode};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -136,6 +136,8 @@ impl Options {
 pub struct Imported {
     /// The manifest, in TOML.
     pub manifest: String,
+    /// The same, as it is loaded in the first of its modes.
+    pub integration: Integration,
     /// What was imported, skipped and changed.
     pub report: Report,
     /// The modes in which the manifest says where requests go to.

@@ -14,7 +14,7 @@ mod parts;
 pub use multipart::takes_part_header;
 pub use parts::{is_header, sets_header};
 
-use crate::credentials::Auth;
+use crate::credentials::{Auth, SecretRef};
 use crate::error::ConfigError;
 use crate::method::{Home, Method};
 use crate::own::OwnAccount;
@@ -167,6 +167,14 @@ impl Integration {
     #[must_use]
     pub fn authenticates(&self) -> bool {
         self.auth != Auth::None
+    }
+    /// The environment variable that their credential is read from, if it is.
+    #[must_use]
+    pub fn secret_variable(&self) -> Option<&str> {
+        match &self.auth {
+            Auth::Shared(_, SecretRef::Env(name)) => Some(name),
+            _ => None,
+        }
     }
     /// The account that is connected by `counterfoil auth connect`, if it is one.
     #[must_use]

@@ -122,53 +122,70 @@ impl SimStore {
         std::future::pending::<()>().await;
     }
 
+    /// What becomes of something on its way to the store: `make` makes it, `twice` does so twice, `later` sees to it that it is
+    /// made when nobody waits for it any longer.
+    async fn meets<T: Send>(
+        &self,
+        id: OperationId,
+        make: impl Fn() -> T + Send + Sync,
+        twice: impl FnOnce() -> T + Send,
+        later: impl FnOnce() + Send,
+    ) -> Result<T, StoreError> {
+        let fate = self.fate();
+        if !matches!(fate, Fate::Plain | Fate::Twice) {
+            self.lab.state().excuse(id);
+        }
+        match fate {
+            Fate::Plain | Fate::Twice => {
+                let done = if matches!(fate, Fate::Plain) { make() } else { twice() };
+                self.way().await;
+                return Ok(done);
+            }
+            Fate::Unavailable => return Err(StoreError::Unavailable("simulated".into())),
+            Fate::Lost => {}
+            Fate::Unconfirmed => {
+                make();
+                self.way().await;
+            }
+            Fate::Later => later(),
+            Fate::DieBefore => self.die().await,
+            Fate::DieAfter => {
+                make();
+                self.die().await;
+            }
+        }
+        Err(StoreError::Uncertain("simulated".into()))
+    }
+
     /// Claims, or their return, with the same faults as writes.
     async fn claims(&self, word: Word) -> Result<Claimed, StoreError> {
         bounded(&word)?;
         self.lab.state().asks(&self.lab, &word);
         self.way().await;
-        let fate = self.fate();
         let make = || self.lab.state().make(&self.lab, &word);
-        let uncertain = || StoreError::Uncertain("simulated".into());
-        if !matches!(fate, Fate::Plain | Fate::Twice) {
-            self.lab.state().excuse(word.holder);
-        }
-        let done = match fate {
-            Fate::Plain => make(),
-            Fate::Twice => {
-                make();
-                make()
-            }
-            Fate::Unavailable => return Err(StoreError::Unavailable("simulated".into())),
-            Fate::Lost => return Err(uncertain()),
-            Fate::Unconfirmed => {
-                make();
-                self.way().await;
-                return Err(uncertain());
-            }
-            Fate::Later => {
-                let (lab, ms) = (self.lab.clone(), lock(&self.rng).range(1, 300));
-                self.lab.world.spawn(
-                    OUTSIDE,
-                    Box::pin(async move {
-                        lab.world.sleep(ms).await;
-                        lab.state().make(&lab, &word);
-                    }),
-                );
-                return Err(uncertain());
-            }
-            Fate::DieBefore => {
-                self.die().await;
-                return Err(uncertain());
-            }
-            Fate::DieAfter => {
-                make();
-                self.die().await;
-                return Err(uncertain());
-            }
+        let twice = || {
+            make();
+            make()
         };
-        self.way().await;
-        Ok(done)
+        let later = || {
+            let (lab, word, ms) = (self.lab.clone(), word.clone(), lock(&self.rng).range(1, 300));
+            self.after(ms, move || {
+                lab.state().make(&lab, &word);
+            });
+        };
+        self.meets(word.holder, make, twice, later).await
+    }
+
+    /// Does something later, whatever becomes of this replica.
+    fn after(&self, ms: i64, what: impl FnOnce() + Send + 'static) {
+        let lab = self.lab.clone();
+        self.lab.world.spawn(
+            OUTSIDE,
+            Box::pin(async move {
+                lab.world.sleep(ms).await;
+                what();
+            }),
+        );
     }
 
     async fn reading(&self) -> Result<(), StoreError> {
@@ -208,57 +225,28 @@ impl Store for SimStore {
             self.lab.state().excuse(id);
             return Err(StoreError::Unavailable("the lease is over".into()));
         }
-        let uncertain = || StoreError::Uncertain("simulated".into());
-        let fate = self.fate();
-        if !matches!(fate, Fate::Plain | Fate::Twice) {
-            self.lab.state().excuse(id);
-        }
-        let done = match fate {
-            Fate::Plain => self.make(&write),
-            Fate::Unavailable => return Err(StoreError::Unavailable("simulated".into())),
-            Fate::Unconfirmed => {
-                self.make(&write);
-                self.way().await;
-                return Err(uncertain());
+        let make = || self.make(&write);
+        let twice = || {
+            let first = make();
+            let second = make();
+            if first != second {
+                let what = format!("a repeated write was {second:?}, the first {first:?}");
+                self.lab.fail(&mut self.lab.state(), "repeatable", what);
             }
-            Fate::Lost => return Err(uncertain()),
-            Fate::Later => {
-                let (lab, who) = (self.lab.clone(), self.writer());
-                let ms = {
-                    let mut r = lock(&self.rng);
-                    // Often just when the writer, having looked, writes once more.
-                    if r.mille(600) { r.range(35, 60) } else { r.range(1, 300) }
-                };
-                self.lab.world.spawn(
-                    OUTSIDE,
-                    Box::pin(async move {
-                        lab.world.sleep(ms).await;
-                        lab.state().apply(&lab, &write, who);
-                    }),
-                );
-                return Err(uncertain());
-            }
-            Fate::Twice => {
-                let first = self.make(&write);
-                let second = self.make(&write);
-                if first != second {
-                    let what = format!("a repeated write was {second:?}, the first {first:?}");
-                    self.lab.fail(&mut self.lab.state(), "repeatable", what);
-                }
-                first
-            }
-            Fate::DieBefore => {
-                self.die().await;
-                return Err(uncertain());
-            }
-            Fate::DieAfter => {
-                self.make(&write);
-                self.die().await;
-                return Err(uncertain());
-            }
+            first
         };
-        self.way().await;
-        Ok(done)
+        let later = || {
+            let (lab, who, write) = (self.lab.clone(), self.writer(), write.clone());
+            let ms = {
+                let mut r = lock(&self.rng);
+                // Often just when the writer, having looked, writes once more.
+                if r.mille(600) { r.range(35, 60) } else { r.range(1, 300) }
+            };
+            self.after(ms, move || {
+                lab.state().apply(&lab, &write, who);
+            });
+        };
+        self.meets(id, make, twice, later).await
     }
 
     fn write_lazily(&self, write: Write) {

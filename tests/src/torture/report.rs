@@ -194,14 +194,14 @@ impl Report {
                 let (broken, words) = (v.broken, round.words().join(", "));
                 out.push_str(&format!("\n{broken:?} in round {number} ({words}): {}\n", v.what));
             }
-            match of().count() {
-                all if all > TOLD => out.push_str(&format!("and {} more of this round\n", all - TOLD)),
-                _ => {}
+            let all = of().count();
+            if all > TOLD {
+                out.push_str(&format!("and {} more of this round\n", all - TOLD));
             }
         }
-        match self.broken.len() {
-            all if all > TOLD => out.push_str(&format!("\nand {} more rounds\n", all - TOLD)),
-            _ => {}
+        let all = self.broken.len();
+        if all > TOLD {
+            out.push_str(&format!("\nand {} more rounds\n", all - TOLD));
         }
         out
     }

@@ -1,23 +1,16 @@
 //! What comes back from an authorization server and is not right: it connects nobody, and can be tried again.
 
-use super::authority::{Sent, Tokens};
+use super::authority::Tokens;
 use super::oauth::{Own, create, plain};
 use super::person::Person;
 use super::stage::done;
-use super::{browser, link};
+use super::wrong::{Parameters, Wrong, answer};
+use super::{browser, link, wrong};
 use anyhow::{Context, Result, ensure};
 use counterfoil_tests::http;
 use serde_json::json;
 use std::io::{Read as _, Write as _};
 use std::time::Duration;
-
-type Parameters = Vec<(&'static str, String)>;
-
-fn answer(sent: &Sent, issuer: Option<&str>) -> Parameters {
-    let mut all = vec![("code", sent.code.clone()), ("state", sent.state.clone())];
-    all.extend(issuer.map(|i| ("iss", i.to_owned())));
-    all
-}
 
 fn refs(all: &Parameters) -> Vec<(&str, &str)> {
     all.iter().map(|(n, v)| (*n, v.as_str())).collect()
@@ -81,85 +74,23 @@ fn an_answer_that_is_not_right_connects_nobody() -> Result<()> {
     done(&create(at, &alice, "one"))?;
 
     // Bob's link lives through all of these.
-    type Case = (&'static str, Tokens, fn(&Sent, &str) -> Parameters, &'static str);
-    let instead = |status: u16, body: &str| Tokens::Instead(status, body.into());
-    let right: fn(&Sent, &str) -> Parameters = |s, i| answer(s, Some(i));
-    let cases: [Case; 16] = [
-        ("another issuer", Tokens::Right, |s, _| answer(s, Some("https://evil.example")), "mix-up"),
-        ("no issuer", Tokens::Right, |s, _| answer(s, None), "does not name its issuer"),
-        (
-            "a refusal",
-            Tokens::Right,
-            |s, i| vec![("error", "access_denied".into()), ("state", s.state.clone()), ("iss", i.into())],
-            "access_denied",
-        ),
-        (
-            "an error of its own",
-            Tokens::Right,
-            |s, i| vec![("error", "CANARY-error".into()), ("state", s.state.clone()), ("iss", i.into())],
-            "an error of its own",
-        ),
-        (
-            "an error of another issuer",
-            Tokens::Right,
-            |s, _| {
-                vec![
-                    ("error", "access_denied".into()),
-                    ("state", s.state.clone()),
-                    ("iss", "https://e".into()),
-                ]
-            },
-            "mix-up",
-        ),
-        ("no code", Tokens::Right, |s, i| answer(s, Some(i)).split_off(1), "no code"),
-        (
-            "a parameter twice",
-            Tokens::Right,
-            |s, i| [answer(s, Some(i)), vec![("code", "another".into())]].concat(),
-            "twice",
-        ),
-        (
-            "a code for another",
-            Tokens::Right,
-            |s, i| {
-                let mut all = answer(s, Some(i));
-                all[0].1 = "CANARY-code-of-another".into();
-                all
-            },
-            "invalid_grant",
-        ),
-        ("500", instead(500, "<h1>CANARY</h1>"), right, "answered 500"),
-        ("html", instead(200, "<html>CANARY</html>"), right, "not one of a token endpoint"),
-        ("huge", Tokens::Instead(200, "C".repeat(400 << 10)), right, "256 KiB"),
-        ("a redirect", instead(302, ""), right, "redirects"),
-        (
-            "another kind of token",
-            instead(200, r#"{"access_token":"CANARY-mac","token_type":"mac"}"#),
-            right,
-            "not a bearer token",
-        ),
-        ("a client that is unknown", instead(401, r#"{"error":"invalid_client"}"#), right, "invalid_client"),
-        (
+    let together =
+        json!({ "access_token": "C".repeat(8000), "refresh_token": "R".repeat(190), "token_type": "bearer" });
+    let alone = json!({ "access_token": "C".repeat(9 << 10), "token_type": "bearer" });
+    let mut cases = wrong::all();
+    cases.extend([
+        Wrong::tokens("html", 200, "<html>CANARY</html>", "not one of a token endpoint"),
+        Wrong::tokens("a redirect", 302, "", "redirects"),
+        Wrong::tokens("a client that is unknown", 401, r#"{"error":"invalid_client"}"#, "invalid_client"),
+        Wrong::tokens(
             "tokens that are too long to be kept together",
-            Tokens::Instead(
-                200,
-                json!({ "access_token": "C".repeat(8000), "refresh_token": "R".repeat(190), "token_type": "bearer" })
-                    .to_string(),
-            ),
-            right,
+            200,
+            &together.to_string(),
             "longer than the 8 KiB",
         ),
-        (
-            "tokens that are too long",
-            Tokens::Instead(
-                200,
-                json!({ "access_token": "C".repeat(9 << 10), "token_type": "bearer" }).to_string(),
-            ),
-            right,
-            "longer than 8 KiB",
-        ),
-    ];
-    for (name, tokens, back, why) in cases {
+        Wrong::tokens("tokens that are too long", 200, &alone.to_string(), "longer than 8 KiB"),
+    ]);
+    for Wrong { name, tokens, back, why, .. } in cases {
         own.authority.state().tokens = tokens;
         let sent = bob.consent(at, &other, &own.authority)?;
         let all = back(&sent, &issuer);

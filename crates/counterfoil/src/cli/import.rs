@@ -257,36 +257,19 @@ fn tell(out: &Out, imported: &openapi::Imported, written: &Written<'_>) {
         }
     }
     out.say("");
-    out.say(match credential(&imported.manifest) {
-        Credential::None => "Its description names no credential. If the provider wants one, add [auth] to the manifest.".into(),
-        Credential::Variable(variable) => format!(
+    out.say(match imported.integration.secret_variable() {
+        Some(variable) => format!(
             "Its credential is read from {variable}. To keep it encrypted instead, write secret = \"store\" in [auth] of the \
              manifest, and run: counterfoil auth connect {}",
             report.integration
         ),
-        Credential::Elsewhere => "Its credential is where [auth] of the manifest says.".into(),
+        None if imported.integration.authenticates() => "Its credential is where [auth] of the manifest says.".into(),
+        None => "Its description names no credential. If the provider wants one, add [auth] to the manifest.".into(),
     });
     let modes: Vec<&str> = imported.modes.iter().map(|m| m.as_str()).collect();
     if modes == ["production"] {
         out.say("");
         out.say("It has an address for production only; --sandbox-url gives it one for sandbox mode.");
-    }
-}
-
-/// Where a manifest takes its credential from.
-enum Credential {
-    None,
-    Variable(String),
-    Elsewhere,
-}
-
-fn credential(manifest: &str) -> Credential {
-    let manifest: toml::Table = toml::from_str(manifest).unwrap_or_default();
-    let Some(auth) = manifest.get("auth") else { return Credential::None };
-    let secret = auth.get("secret").and_then(toml::Value::as_str).unwrap_or_default();
-    match secret.strip_prefix("${env:").and_then(|s| s.strip_suffix('}')) {
-        Some(variable) => Credential::Variable(variable.to_owned()),
-        None => Credential::Elsewhere,
     }
 }
 

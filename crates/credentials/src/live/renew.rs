@@ -91,11 +91,11 @@ impl Inner {
                 memory.failed = None;
                 Ok(found)
             }
-            // Kept, or told by the store: nothing more is asked.
-            Err(e) if told.client.flow == Flow::Code && e.ended().is_some() => {
-                Err(ended(&told.wanted(), e.ended().unwrap_or_default()))
-            }
             Err(e) => {
+                // Kept, or told by the store: nothing more is asked.
+                if let (Flow::Code, Some(word)) = (told.client.flow, e.ended()) {
+                    return Err(ended(&told.wanted(), word));
+                }
                 let said = self.usable(&memory, &told, &e, refused);
                 memory.failed = Some((Instant::now(), e));
                 said

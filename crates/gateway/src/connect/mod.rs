@@ -153,7 +153,7 @@ impl Connections {
         secret: &Zeroizing<String>,
     ) -> Result<(), String> {
         let mark = account.mark(secret)?;
-        self.place(&whose(account, principal), &mark, None, secret.as_bytes()).await
+        self.keep(&whose(account, principal), &mark, None, secret.as_bytes(), None).await
     }
 
     /// Whether this principal has a connection of this client that can be used, or renewed first.
@@ -177,20 +177,9 @@ impl Connections {
         client: &Client,
         tokens: &NewTokens,
     ) -> Result<(), String> {
-        let (shelf, NewTokens { grant, text }) = (self.kept()?, tokens);
         // Another one for each connection: nobody knows whether it is of the same account at the provider.
         let mark = random_name();
-        let new = shelf.close(whose, (shelf.store.now(), &mark), Some(grant.clone()), text).await;
-        let new = new.map_err(|e| e.to_string())?;
-        for _ in 0..TRIES {
-            let (version, record) = shelf.read(whose).await?;
-            if self.renewals.is_connected(shelf, whose, client, record).await?
-                || shelf.write(whose, version, &new).await?
-            {
-                return Ok(());
-            }
-        }
-        Err("another write was always first".into())
+        self.keep(whose, &mark, Some(tokens.grant.clone()), &tokens.text, Some(client)).await
     }
 
     /// Tokens that were just got, as they are to be kept.
@@ -216,19 +205,25 @@ impl Connections {
         }
     }
 
-    async fn place(
+    /// Puts it in its place, over what is there; but with a client, over no connection of it that can be used.
+    async fn keep(
         &self,
         whose: &Whose<'_>,
         mark: &str,
         grant: Option<Grant>,
         secret: &[u8],
+        unless: Option<&Client>,
     ) -> Result<(), String> {
         let shelf = self.kept()?;
         let new = shelf.close(whose, (shelf.store.now(), mark), grant, secret).await;
         let new = new.map_err(|e| e.to_string())?;
         for _ in 0..TRIES {
-            let (version, _) = shelf.read(whose).await?;
-            if shelf.write(whose, version, &new).await? {
+            let (version, record) = shelf.read(whose).await?;
+            let stays = match unless {
+                Some(client) => self.renewals.is_connected(shelf, whose, client, record).await?,
+                None => false,
+            };
+            if stays || shelf.write(whose, version, &new).await? {
                 return Ok(());
             }
         }

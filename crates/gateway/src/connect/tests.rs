@@ -82,7 +82,7 @@ impl Two {
         let grant = renew::granted(&self.client, &tokens, self.store.now());
         let pair = Pair { access: tokens.access, refresh: tokens.refresh };
         let text = serde_json::to_vec(&pair).unwrap();
-        self.all[0].place(&ALICE, mark, Some(grant), &text).await.unwrap();
+        self.all[0].keep(&ALICE, mark, Some(grant), &text, None).await.unwrap();
     }
 
     async fn find(&self, n: usize) -> Result<Option<(String, Option<Ticket>)>, String> {
@@ -343,7 +343,7 @@ async fn an_answer_counts_more_than_the_refusal_of_the_token_that_got_it() {
     let (record, shelf) = (pair.record().await, pair.all[1].kept().unwrap());
     let text = shelf.open(&ALICE, &record).await.unwrap().unwrap();
     let refused = Grant { refused: Some("invalid_grant".into()), ..record.grant.unwrap() };
-    pair.all[1].place(&ALICE, "mark", Some(refused), &text).await.unwrap();
+    pair.all[1].keep(&ALICE, "mark", Some(refused), &text, None).await.unwrap();
     assert_eq!(one.await.unwrap().as_deref(), Some("access3"));
     assert_eq!((pair.record().await.grant.unwrap().refused, pair.token(1).await), (None, "access3".into()));
 }
