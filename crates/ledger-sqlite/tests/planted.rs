@@ -38,6 +38,7 @@ fn test_of(plant: Plant) -> fn() {
         Plant::ShelfWithoutCompareAndSet => shelf,
         Plant::HandedOutAbandoned => inputs::what_is_handed_out_is_not_abandoned,
         Plant::NothingClaimed => claims::what_is_used_up_is_refused_before_anything_is_written,
+        Plant::OverWhenClaimed => claims::what_takes_too_long_to_claim_is_claimed_again,
         Plant::GivenBackInDoubt => claims::a_doubt_keeps_what_it_holds,
         other => panic!("no test is there for {other:?}"),
     }

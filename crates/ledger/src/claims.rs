@@ -187,10 +187,17 @@ impl Allowance {
         Claim { bucket: self.bucket.clone(), amount: self.amount, cap: self.cap, until }
     }
 
-    /// The claim on it of something that goes on whatever others hold.
+    /// The claim on it of something that was begun at `begun` and goes on at `now`, whatever others hold. Each beginning
+    /// counts once: in a rate it did, and a budget goes by when that was. `None`: it counts no more.
     #[must_use]
-    pub fn claim_anyway(&self, now: Time) -> Claim {
-        Claim { cap: MAX_AMOUNT, ..self.claim(now) }
+    pub fn claim_to_go_on(&self, begun: Time, now: Time) -> Option<Claim> {
+        let until = match self.term {
+            Term::Rate(_) => return None,
+            Term::Place(span) => now.plus(span),
+            Term::Budget(period) if planted!(ChargedAgain) => period.end(now),
+            Term::Budget(period) => period.end(begun),
+        };
+        (now < until).then(|| Claim { cap: MAX_AMOUNT, until, ..self.claim(now) })
     }
 }
 

@@ -50,7 +50,7 @@ pub use operation::{
 };
 pub use service::{
     Admission, Answer, Attempt, Call, CallError, Changes, Creation, JoinedBy, Kind, Ledger, Note, Observer,
-    Performed, Progress, ReadHold, RunError, Runner, Settings, Silent, Stopped, ToolResult,
+    Pass, Performed, Progress, ReadHold, RunError, Runner, Settings, Silent, Stopped, ToolResult,
 };
 pub use store::{Blob, BlobKind, Committed, Store, StoreError};
 pub use words::{EffectKey, Epoch, Key, KeyHash, Millis, OperationId, Scope, SlotHash, Time};

@@ -291,6 +291,10 @@ pub struct Operation {
     pub fingerprint: Fingerprint,
     /// The limits it opened with.
     pub policy: OperationPolicy,
+    /// When it was last begun anew: abandoned or failed, it was called again, or an operator had it tried again; or nothing of
+    /// it was done yet, and the last answer that it waited for came.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub begun_at: Option<Time>,
     /// When it was opened.
     pub created_at: Time,
     /// What a newer program wrote beside all this: kept as it is.
@@ -324,6 +328,11 @@ impl Operation {
             self.allowances = allowances;
             self.form = self.form.max(2);
         }
+    }
+    /// When it was begun, or begun anew. Whatever goes on by itself begins nothing.
+    #[must_use]
+    pub fn begun(&self) -> Time {
+        self.begun_at.unwrap_or(self.created_at)
     }
     /// Whether anything may have left: an effect's intent is durable. The point of no return.
     #[must_use]

@@ -109,8 +109,12 @@ pub enum Plant {
     GivenBackLater,
     /// A beginning takes the place of an earlier one in a rate.
     BegunOnce,
+    /// What was over when it was claimed is held for a claim.
+    OverWhenClaimed,
     /// What goes on by itself does not count in its limits.
     GoesOnUncounted,
+    /// What goes on is charged in the period in which it does, not in that in which it was begun.
+    ChargedAgain,
     /// What an operation needs no more is not given back.
     NotGivenBack,
     /// What was claimed for a beginning that was refused is not given back.
@@ -122,7 +126,7 @@ pub enum Plant {
 #[cfg(feature = "planted")]
 impl Plant {
     /// The guards of operations, effects, replicas and limits: simulated schedules miss each.
-    pub const ALL: [Plant; 41] = [
+    pub const ALL: [Plant; 42] = [
         Plant::ReceiveWithoutFence,
         Plant::KeyPerAttempt,
         Plant::AnswerBeforeReceipt,
@@ -161,18 +165,20 @@ impl Plant {
         Plant::GivenBackLater,
         Plant::BegunOnce,
         Plant::GoesOnUncounted,
+        Plant::ChargedAgain,
         Plant::NotGivenBack,
         Plant::RefusedKept,
         Plant::ClaimsNotWaitedFor,
     ];
     /// Those that the tests of this crate and of the stores miss, too.
-    pub const BESIDE: [Plant; 7] = [
+    pub const BESIDE: [Plant; 8] = [
         Plant::IntentBeforeApproval,
         Plant::AnswerOverwrites,
         Plant::HandleChangedTwice,
         Plant::ShelfWithoutCompareAndSet,
         Plant::HandedOutAbandoned,
         Plant::NothingClaimed,
+        Plant::OverWhenClaimed,
         Plant::GivenBackInDoubt,
     ];
 }

@@ -3,79 +3,11 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod support;
+use support::limited::*;
 use support::*;
 
 use counterfoil_ledger::*;
 use std::sync::atomic::Ordering::SeqCst;
-
-const HOUR: Millis = Millis::secs(3600);
-
-fn allowance(bucket: &str, amount: u64, cap: u64, term: Term) -> Allowance {
-    Allowance { bucket: bucket.into(), of: format!("the {bucket} of refunds"), amount, cap, term, own: false }
-}
-
-fn own(allowance: Allowance) -> Allowance {
-    Allowance { own: true, ..allowance }
-}
-
-fn budget(amount: u64, cap: u64) -> Allowance {
-    allowance("budget", amount, cap, Term::Budget(Period::Last(HOUR)))
-}
-
-fn place(cap: u64) -> Allowance {
-    allowance("place", 1, cap, Term::Place(Millis(8000)))
-}
-
-fn rate(cap: u64) -> Allowance {
-    allowance("rate", 1, cap, Term::Rate(Millis::secs(60)))
-}
-
-fn limited(strategy: Strategy, script: &[Act], allowances: &[Allowance]) -> Boot {
-    let mut b = Boot::plain(strategy, script);
-    b.allowances = allowances.to_vec();
-    b
-}
-
-fn other(key: &str, n: u32) -> Call {
-    let arguments = canonical::canonicalise_arguments(Some(&format!("{{\"n\":{n}}}")), None).unwrap();
-    Call { fingerprint: Fingerprint::of("refund", &arguments), ..keyed(key) }
-}
-
-/// How much is held of a bucket.
-async fn used(b: &Boot, bucket: &str) -> u64 {
-    let most = claims::MAX_AMOUNT;
-    let until = b.store.now().plus(Millis(1));
-    let all = Claim { bucket: bucket.into(), amount: most, cap: most - 1, until };
-    match b.memory.claim(OperationId(9), 1, &[all]).await.unwrap() {
-        Claimed::Full { used, .. } => used,
-        Claimed::Granted => panic!("more than there can be was granted"),
-    }
-}
-
-fn word(a: &Answer) -> &'static str {
-    match a {
-        Answer::Result { replayed: true, .. } => "replayed",
-        Answer::Result { operation, .. } if operation.is_error => "error",
-        Answer::Result { .. } => "result",
-        Answer::Error(e) => e.kind.word(),
-        _ => "other",
-    }
-}
-
-fn refusal(a: Answer) -> CallError {
-    match a {
-        Answer::Error(e) if e.kind == Kind::Limited => *e,
-        other => panic!("{other:?}"),
-    }
-}
-
-async fn by_key(b: &Boot, call: &Call) -> Operation {
-    let hash = call.scope.key_hash(&call.key.as_ref().unwrap().key);
-    match b.memory.by_key(&hash).await.unwrap() {
-        Some(store::Found::Operation(op)) => *op,
-        other => panic!("{other:?}"),
-    }
-}
 
 pub(crate) fn what_is_used_up_is_refused_before_anything_is_written() {
     run(async {
@@ -210,22 +142,42 @@ fn what_may_have_happened_counts() {
     a_doubt_keeps_what_it_holds();
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_yes_is_not_refused_and_takes_its_place() {
-    let mut b = limited(Strategy::Key, &[], &[place(1)]);
-    b.asks = vec![approval()];
-    let call = keyed("k");
-    let Answer::Input { operation, .. } = b.asked(&call).await else { panic!("it asks") };
-    let waits = operation.id;
-    // Somebody else has the one place.
-    let taken = Claim { bucket: "place".into(), amount: 1, cap: 1, until: b.store.now().plus(HOUR) };
-    assert_eq!(b.memory.claim(OperationId(1), 1, &[taken]).await.unwrap(), Claimed::Granted);
-    b.mood(Mood::SleepBefore(1000));
-    b.ledger.answer(waits, "ann", &[("approval".into(), b"yes".to_vec())]).await.unwrap();
-    tokio::time::sleep(Millis(500).duration()).await;
-    assert_eq!(used(&b, "place").await, 2, "it goes on, and is seen");
-    tokio::time::sleep(Millis(5000).duration()).await;
-    assert_eq!((used(&b, "place").await, b.provider.effects()), (1, 1));
+/// Three claims that took longer than a second: each of them was over when it was made.
+pub(crate) fn what_takes_too_long_to_claim_is_claimed_again() {
+    run(async {
+        let one_a_second = allowance("second", 1, 1, Term::Rate(Millis(1000)));
+        let b = limited(Strategy::Key, &[], &[one_a_second.clone(), budget(40, 100), place(3)]);
+        b.store.claim_latency.store(2400, SeqCst);
+        let late: Vec<_> = (1..=3).map(|n| b.spawn_call(&other(&format!("k{n}"), n))).collect();
+        pause(100).await;
+        b.store.claim_latency.store(0, SeqCst);
+        let mut said = Vec::new();
+        for one in late {
+            said.push(word(&one.await.unwrap()));
+        }
+        said.sort_unstable();
+        assert_eq!(said, ["limited", "limited", "result"]);
+        let held = (used(&b, "second").await, used(&b, "budget").await, used(&b, "place").await);
+        assert_eq!((held, b.provider.effects()), ((1, 40, 0), 1), "who was refused holds nothing");
+        // It always takes longer: then nothing runs, rather than more than is allowed.
+        b.store.claim_latency.store(2400, SeqCst);
+        pause(2000).await;
+        let Answer::Error(e) = b.call(&other("k4", 4)).await else { panic!("it ran") };
+        assert_eq!((e.kind, b.provider.effects()), (Kind::Unavailable, 1));
+        assert_eq!(used(&b, "budget").await, 40);
+        // Of a day that ends meanwhile nothing is spent; it counts in the next.
+        let b = limited(Strategy::Key, &[], &[allowance("day", 900, 1000, Term::Budget(Period::Day))]);
+        pause(Period::Day.end(b.store.now()).since(b.store.now()).0 - 100).await;
+        b.store.claim_latency.store(400, SeqCst);
+        assert_eq!(word(&b.call(&other("k1", 1)).await), "result");
+        assert_eq!(word(&b.call(&other("k2", 2)).await), "limited");
+        assert_eq!(used(&b, "day").await, 900);
+    });
+}
+
+#[test]
+fn claims_that_are_over_at_once_are_none() {
+    what_takes_too_long_to_claim_is_claimed_again();
 }
 
 #[tokio::test(start_paused = true)]
@@ -367,170 +319,6 @@ async fn what_is_shared_does_not_tell_what_others_do() {
     );
     assert!(e.advice.starts_with("Ask for less, or call again with the same arguments"), "{}", e.advice);
     assert!(![&e.sentence, &e.advice].iter().any(|t| t.contains("80") || t.contains("20")), "{e:?}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn each_beginning_counts_in_a_rate() {
-    // Nine sends that never left: three attempts of one operation, each of them called for.
-    let b = limited(Strategy::Key, &[Act::NotSent; 9], &[rate(3), budget(100, 100)]);
-    let call = other("a", 1);
-    for begun in 1..=3 {
-        assert_eq!(word(&b.call(&call).await), "unavailable");
-        assert_eq!((used(&b, "rate").await, used(&b, "budget").await), (begun, 0));
-    }
-    let sent = b.provider.send_count();
-    for _ in 0..3 {
-        let e = refusal(b.call(&call).await);
-        assert!(e.operation.is_some() && e.retry_after.is_some_and(|t| t <= Millis::secs(60)), "{e:?}");
-    }
-    assert_eq!((b.provider.send_count(), used(&b, "rate").await), (sent, 3));
-    // What it needs besides is refused: then it began nothing, and counts nothing.
-    tokio::time::sleep(Millis::secs(61).duration()).await;
-    assert_eq!(word(&b.call(&other("b", 2)).await), "result");
-    assert_eq!(word(&b.call(&call).await), "limited");
-    assert_eq!(used(&b, "rate").await, 1);
-    // Of two that come at once, one begins it and the other joins.
-    tokio::time::sleep(HOUR.duration()).await;
-    let (one, two) = tokio::join!(b.call(&call), b.call(&call));
-    assert_eq!((word(&one), word(&two)), ("result", "result"));
-    assert_eq!((used(&b, "rate").await, b.provider.effects()), (1, 2));
-}
-
-#[tokio::test(start_paused = true)]
-async fn who_meant_to_join_what_failed_meanwhile_claims_first() {
-    let a = limited(Strategy::Key, &[Act::NotSent; 3], &[budget(100, 100), rate(9)]);
-    let b = a.beside();
-    let call = other("k", 1);
-    let first = a.spawn_call(&call);
-    pause(10).await;
-    // It reads that it runs, and is slow to write that it joins.
-    b.store.latency.store(8000, SeqCst);
-    let second = b.spawn_call(&call);
-    assert_eq!(word(&first.await.unwrap()), "unavailable");
-    assert_eq!(word(&a.call(&other("c", 2)).await), "result");
-    assert_eq!(word(&second.await.unwrap()), "limited");
-    assert_eq!((a.provider.effects(), used(&a, "budget").await, used(&a, "rate").await), (1, 100, 2));
-    // There is room: it begins it anew instead.
-    let a = limited(Strategy::Key, &[Act::NotSent; 3], &[budget(100, 100), rate(9)]);
-    let b = a.beside();
-    let first = a.spawn_call(&call);
-    pause(10).await;
-    b.store.latency.store(8000, SeqCst);
-    let second = b.spawn_call(&call);
-    assert_eq!(word(&first.await.unwrap()), "unavailable");
-    b.store.latency.store(0, SeqCst);
-    assert_eq!(word(&second.await.unwrap()), "result");
-    assert_eq!((a.provider.effects(), used(&a, "budget").await, used(&a, "rate").await), (1, 100, 2));
-}
-
-#[tokio::test(start_paused = true)]
-async fn who_finds_its_own_operation_in_the_way_joins_it() {
-    let a = limited(Strategy::Key, &[], &[rate(1)]);
-    let b = a.beside();
-    b.store.claim_latency.store(200, SeqCst);
-    let call = other("k", 1);
-    // It reads that there is none, and claims when another call has what it needs.
-    let late = b.spawn_call(&call);
-    pause(10).await;
-    assert_eq!(word(&a.call(&call).await), "result");
-    assert_eq!(word(&late.await.unwrap()), "replayed");
-    assert_eq!((a.provider.effects(), used(&a, "rate").await), (1, 1));
-    let e = refusal(b.call(&other("c", 2)).await);
-    assert_eq!(e.operation, None);
-    // The same of one that begins anew.
-    let a = limited(Strategy::Key, &[Act::NotSent; 3], &[rate(2)]);
-    assert_eq!(word(&a.call(&call).await), "unavailable");
-    let b = a.beside();
-    b.store.claim_latency.store(200, SeqCst);
-    let late = b.spawn_call(&call);
-    pause(10).await;
-    assert_eq!(word(&a.call(&call).await), "result");
-    assert!(matches!(word(&late.await.unwrap()), "result" | "replayed"));
-    assert_eq!((a.provider.effects(), used(&a, "rate").await), (1, 2));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_beginning_that_is_refused_counts_in_no_rate() {
-    let b = limited(Strategy::Key, &[Act::NotSent; 3], &[rate(9)]);
-    let call = other("k", 1);
-    assert_eq!(word(&b.call(&call).await), "unavailable");
-    b.store.faults.lock().unwrap().push_back(Fault::Refused);
-    assert_eq!(word(&b.call(&call).await), "admission_unknown");
-    assert_eq!((b.provider.send_count(), used(&b, "rate").await), (3, 1));
-    assert_eq!((word(&b.call(&call).await), used(&b, "rate").await), ("result", 2));
-}
-
-#[tokio::test(start_paused = true)]
-async fn what_was_abandoned_claims_its_place_again() {
-    let mut a = limited(Strategy::Key, &[], &[place(1)]);
-    a.single = false;
-    a.mood(Mood::SleepBefore(3000));
-    let b = a.beside();
-    let call = other("k", 1);
-    let leaves = async { a.call_for(&call, 500).await };
-    let stays = async {
-        pause(100).await;
-        b.call(&call).await
-    };
-    let comes = async {
-        pause(501).await;
-        a.call(&other("c", 2)).await
-    };
-    let (_, stays, comes) = tokio::join!(leaves, stays, comes);
-    assert_eq!((word(&stays), word(&comes)), ("limited", "result"));
-    assert_eq!((a.provider.effects(), used(&a, "place").await), (1, 0));
-    assert_eq!(word(&b.call(&call).await), "result");
-}
-
-#[tokio::test(start_paused = true)]
-async fn what_is_claimed_too_late_is_given_back() {
-    let script = [Act::NotSent, Act::NotSent, Act::NotSent, Act::Refuse];
-    let a = limited(Strategy::Key, &script, &[budget(100, 100), place(1), rate(9)]);
-    let call = other("k", 1);
-    assert_eq!(word(&a.call(&call).await), "unavailable");
-    // It reads that it failed, and claims when another call has run it to its end.
-    let b = a.beside();
-    b.store.claim_latency.store(6000, SeqCst);
-    let late = b.spawn_call(&call);
-    pause(10).await;
-    assert_eq!(word(&a.call(&call).await), "error");
-    assert_eq!(word(&late.await.unwrap()), "replayed");
-    assert_eq!((used(&a, "budget").await, used(&a, "place").await, used(&a, "rate").await), (0, 0, 2));
-    assert_eq!(a.provider.effects(), 0);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_beginning_that_is_written_late_counts() {
-    let b = limited(Strategy::Key, &[Act::NotSent; 3], &[rate(9)]);
-    b.start();
-    let call = other("a", 1);
-    assert_eq!(word(&b.call(&call).await), "unavailable");
-    // It begins anew, is not told so, tries once more and finds that it runs: nobody else began it.
-    b.store.latency.store(20, SeqCst);
-    b.store.faults.lock().unwrap().push_back(Fault::Late);
-    let said = b.call(&call).await;
-    assert!(matches!(word(&said), "result" | "replayed"), "{said:?}");
-    assert_eq!((used(&b, "rate").await, b.provider.effects()), (2, 1));
-}
-
-#[tokio::test(start_paused = true)]
-async fn what_ends_while_it_claims_to_go_on_holds_nothing() {
-    let mut b = limited(Strategy::Key, &[], &[budget(100, 100), place(1)]);
-    (b.asks, b.single) = (vec![approval()], false);
-    let call = keyed("k");
-    assert!(matches!(b.asked(&call).await, Answer::Input { .. }));
-    let op = by_key(&b, &call).await;
-    b.store.claim_latency.store(2000, SeqCst);
-    b.ledger.answer(op.id, "ann", &[("approval".into(), b"yes".to_vec())]).await.unwrap();
-    pause(10).await;
-    // What it holds is given back before what it claims to go on is made.
-    b.ledger.cancel(op.id, "ann".into()).await.unwrap();
-    assert_eq!(by_key(&b, &call).await.execution.word(), "cancelled");
-    assert_eq!((used(&b, "budget").await, used(&b, "place").await), (0, 0));
-    pause(1200).await;
-    assert_eq!(used(&b, "budget").await, 100, "it came too late to be taken back with the rest");
-    pause(1200).await;
-    assert_eq!((used(&b, "budget").await, used(&b, "place").await, b.provider.effects()), (0, 0, 0));
 }
 
 #[tokio::test(start_paused = true)]

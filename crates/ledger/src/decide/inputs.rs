@@ -173,6 +173,10 @@ pub(super) fn answer(
     // What a person takes to answer is no try of ours.
     next.counted_from += 1;
     next.execution = Execution::Running;
+    if !op.is_past_no_return() {
+        // Nothing of it was done while it waited: it begins now.
+        next.begun_at = Some(now);
+    }
     // What was shown is sent, and nothing else.
     if next.planned != intent.as_ref().map(|i| i.0.digest()) {
         return Err(Refusal::IntentMismatch);

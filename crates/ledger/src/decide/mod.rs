@@ -48,6 +48,7 @@ pub fn open(o: Opening, now: Time) -> Transition {
         scope: o.scope,
         key: o.key,
         fingerprint: o.fingerprint,
+        begun_at: None,
         created_at: now,
         ended_at: None,
         execution: Execution::Running,
@@ -175,6 +176,14 @@ fn claim(op: &mut Operation, epoch: Epoch, by_call: bool, now: Time) {
     op.ended_at = None;
 }
 
+/// Nothing of it happened, and somebody asks for it again: its next attempt is a new beginning.
+fn begin_anew(op: &mut Operation, epoch: Epoch, now: Time) {
+    claim(op, epoch, true, now);
+    op.counted_from = op.attempt;
+    op.begun_at = Some(now);
+    op.execution = Execution::Running;
+}
+
 /// Decides what `event` makes of `op` at `now`.
 ///
 /// # Errors
@@ -189,9 +198,7 @@ pub fn decide(op: &Operation, event: Event, now: Time) -> Result<Transition, Ref
                 if !by_call {
                     return Err(Refusal::State);
                 }
-                claim(&mut next, epoch, by_call, now);
-                next.counted_from = next.attempt;
-                next.execution = Execution::Running;
+                begin_anew(&mut next, epoch, now);
             }
             Execution::Failed { .. } => {
                 // Whoever holds it as a task was told how that ended.
@@ -200,8 +207,7 @@ pub fn decide(op: &Operation, event: Event, now: Time) -> Result<Transition, Ref
                 }
                 // The effects were provably not sent or refused while nothing was open: each may be sent anew,
                 // under the same key.
-                claim(&mut next, epoch, by_call, now);
-                next.counted_from = next.attempt;
+                begin_anew(&mut next, epoch, now);
                 next.conclude = false;
                 for e in &mut next.effects {
                     // A refusal with its receipt stands; what was never sent is sent.
@@ -214,7 +220,6 @@ pub fn decide(op: &Operation, event: Event, now: Time) -> Result<Transition, Ref
                         e.fenced_at = None;
                     }
                 }
-                next.execution = Execution::Running;
             }
             Execution::Running => {
                 let alive = op.owner != Epoch(0) && !owner_dead && now < op.deadline;

@@ -3,17 +3,14 @@
 use super::live::{News, Watch};
 use super::part::Untaken;
 use super::place::Place;
-use super::run::Given;
 use super::{Answer, ApplyError, Call, CallError, Creation, JoinedBy, Kind, Ledger, Note, Progress};
-use crate::claims::{self, Allowance};
-use crate::decide::{self, Event, Opening, Refusal};
-use crate::failpoint;
-use crate::input::{self, Given as GivenAnswers, MAX_ANSWER};
+use crate::decide::{Event, Refusal};
+use crate::input::{self, Given, MAX_ANSWER};
 use crate::operation::{DeliveryState, Execution, Operation, Unkeyed};
 use crate::planted;
-use crate::store::{BlobKind, Committed, SlotWrite, StoreError, Write};
+use crate::store::{BlobKind, SlotWrite, StoreError};
 use crate::twin::Twin;
-use crate::words::{Epoch, Key, Millis, OperationId, Time};
+use crate::words::{Epoch, Millis, OperationId, Time};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -70,9 +67,15 @@ impl Ledger {
             let place = match place {
                 Ok(p) => p,
                 Err(e) => {
+                    // It may have been told that the one it names runs. Whether that is its own is not known either.
+                    let named = call.key.as_ref().and_then(|k| k.key.operation_id());
+                    if let Some(id) = call.named.or(named) {
+                        let unreadable = self.unreadable(call, id, &e);
+                        return Ok(error(CallError { operation: None, ..unreadable }));
+                    }
                     // That a limit is in the way is only said where no operation is.
                     let refused = refused.filter(|e| !matches!(e.kind, Kind::Limited | Kind::Denied));
-                    return Ok(refused.map_or_else(|| error(CallError::store(&e)), Answer::Error));
+                    return Ok(refused.map_or_else(|| error(CallError::store()), Answer::Error));
                 }
             };
             match place {
@@ -130,119 +133,8 @@ impl Ledger {
                 }
             }
         }
-        Ok(error(CallError::store(&StoreError::Unavailable("other calls kept coming first".into()))))
-    }
-
-    /// Creates the operation and starts its first attempt. `None`: something came first; look again.
-    async fn create(
-        self: &Arc<Self>,
-        call: &Call,
-        creation: Creation,
-        key: Option<Key>,
-        slot: SlotWrite,
-    ) -> Result<Option<(Arc<Operation>, Watch)>, Box<CallError>> {
-        if self.store.is_held() {
-            return Err(Box::new(CallError::plain(
-                Kind::Unavailable,
-                "This ledger was restored from a backup and may not know what was done since, so nothing ran.",
-                "Call again after an operator has looked through its open operations and released it.",
-            )));
-        }
-        if let Err(refusal) = decide::may_begin_with(&creation.asks) {
-            return Err(Box::new(CallError::plain(
-                Kind::BadArguments,
-                format!("What this call would ask can't be asked, so nothing ran: {refusal}."),
-                "Call with other arguments; if that does not help, the tool has to ask otherwise.",
-            )));
-        }
-        if let Some(gate) = &creation.gate {
-            (gate.0)()?;
-        }
-        let now = self.store.now();
-        let id = OperationId::new(now, self.env.random_u128());
-        // What it begins belongs to the boot that writes it.
-        let epoch = self.store.epoch();
-        let mut opening = Opening {
-            id,
-            scope: call.scope.clone(),
-            key,
-            fingerprint: call.fingerprint,
-            policy: creation.policy,
-            epoch,
-            intent: None,
-            arguments: creation.arguments.clone(),
-            asks: creation.asks,
-        };
-        let allowances = creation.allowances;
-        let planned = creation.intent.map(Arc::new);
-        opening.intent = planned.as_deref().map(|i| {
-            let key = crate::EffectKey::derive(
-                &self.store.identity().name,
-                &opening.scope,
-                id,
-                opening.key.as_ref(),
-                &opening.fingerprint,
-                &i.name,
-                &i.discriminator,
-            );
-            (i.clone(), key)
-        });
-        let mut t = decide::open(opening, now);
-        t.next.hold(allowances);
-        // What waits for a person takes no place yet.
-        let idle = claims::given_back(&t.next);
-        let held: Vec<Allowance> =
-            t.next.allowances.iter().filter(|a| !idle.contains(&a.bucket)).cloned().collect();
-        self.hold_new(id, t.next.version, &held).await?;
-        failpoint!("claim.after");
-        // Somebody waits from the moment the record can be seen.
-        let watch = self.live.watch(id, true);
-        failpoint!("open.before");
-        let write = Write::Create { operation: Box::new(t.next.clone()), slot, blobs: t.blobs };
-        let committed = self.store.write_under(epoch, write).await;
-        failpoint!("open.after");
-        let committed = match committed {
-            Ok(c) => c,
-            Err(StoreError::Uncertain(e)) if planted!(NothingRanAfterUncertain) => {
-                return Err(Box::new(CallError::store(&StoreError::Unavailable(e))));
-            }
-            Err(e @ StoreError::Uncertain(_)) => {
-                // A lost acknowledgement: a record under this fresh id can only be this one.
-                self.env.sleep(Millis(50)).await;
-                match self.read(id).await {
-                    Ok(Some(found)) if found == t.next => Committed::Done,
-                    _ => {
-                        let retry_key =
-                            t.next.key.as_ref().map_or_else(|| id.to_string(), |k| k.as_str().to_owned());
-                        return Err(Box::new(CallError {
-                            operation: Some(id),
-                            retry_key: Some(retry_key),
-                            ..CallError::store(&e)
-                        }));
-                    }
-                }
-            }
-            Err(e) => {
-                self.not_opened(id, &held).await;
-                return Err(Box::new(CallError::store(&e)));
-            }
-        };
-        match committed {
-            Committed::Done => {
-                let op = Arc::new(t.next);
-                self.observer.note(Note::Opened(&op));
-                if op.waits_for_input() {
-                    return Ok(Some((op, watch)));
-                }
-                let given = Given { arguments: creation.arguments.map(Arc::from), planned, place: None };
-                self.launch(op.clone(), given);
-                Ok(Some((op, watch)))
-            }
-            _ => {
-                self.not_opened(id, &held).await;
-                Ok(None)
-            }
-        }
+        // Other calls kept coming first.
+        Ok(error(CallError::store()))
     }
 
     /// Answers a call about an operation that was there already.
@@ -262,7 +154,7 @@ impl Ledger {
                 "Answer with less.",
             )));
         }
-        if input::compare(&op, &call.answers) == GivenAnswers::Conflict && !planted!(AnswerOverwrites) {
+        if input::compare(&op, &call.answers) == Given::Conflict && !planted!(AnswerOverwrites) {
             return Ok(error(self.answer_conflict(call, &op)));
         }
         self.observer.note(Note::Joined(by, &op));

@@ -18,29 +18,38 @@ use tokio::sync::oneshot;
 const TRIES: u32 = 3;
 
 impl Ledger {
-    /// Claims what these allow, all or nothing.
-    ///
-    /// # Errors
-    /// What a caller is told: nothing ran, and why.
+    /// Claims what these allow, all or nothing. What took so long that it was over when it was made counted for nobody, so it is
+    /// no claim: it is made again, from then on.
     pub(super) async fn hold(
         &self,
         id: OperationId,
         turn: u64,
         allowances: &[Allowance],
-    ) -> Result<(), Box<CallError>> {
+    ) -> Result<(), Unheld> {
         if allowances.is_empty() || planted!(NothingClaimed) {
             return Ok(());
         }
-        let now = self.store.now();
-        let claims: Vec<Claim> = allowances.iter().map(|a| a.claim(now)).collect();
-        match self.claim(id, turn, &claims).await {
-            Ok(Claimed::Granted) => Ok(()),
-            Ok(Claimed::Full { which, used, next }) => Err(Box::new(match allowances.get(which) {
-                Some(a) => full(a, used, next, now),
-                None => not_claimed(&StoreError::Unavailable("a claim that was not made is full".into())),
-            })),
-            Err(e) => Err(Box::new(not_claimed(&e))),
+        let late = || StoreError::Unavailable("it takes longer than what is limited lasts".into());
+        for made in 0..TRIES {
+            let now = self.store.now();
+            let claims: Vec<Claim> = allowances.iter().map(|a| a.claim(now)).collect();
+            let why = match self.claim(id, turn, &claims).await {
+                Ok(Claimed::Granted) => {
+                    let then = self.store.now();
+                    if claims.iter().all(|c| then < c.until) || planted!(OverWhenClaimed) {
+                        return Ok(());
+                    }
+                    continue;
+                }
+                Ok(Claimed::Full { which, used, next }) => match allowances.get(which) {
+                    Some(a) => return Err(Unheld { why: full(a, used, next, now), some: made > 0 }),
+                    None => StoreError::Unavailable("a claim that was not made is full".into()),
+                },
+                Err(e) => e,
+            };
+            return Err(Unheld { why: not_claimed(&why), some: true });
         }
+        Err(Unheld { why: not_claimed(&late()), some: true })
     }
 
     /// Claims for one that goes on whatever others hold, so that they see it. That it fails stops nobody. Others may end it
@@ -64,8 +73,8 @@ impl Ledger {
 
     async fn claim_anyway(&self, op: &Operation) {
         let now = self.store.now();
-        let again = op.allowances.iter().filter(|a| !matches!(a.term, Term::Rate(_)));
-        let claims: Vec<Claim> = again.map(|a| a.claim_anyway(now)).collect();
+        let claims: Vec<Claim> =
+            op.allowances.iter().filter_map(|a| a.claim_to_go_on(op.begun(), now)).collect();
         if claims.is_empty() || planted!(GoesOnUncounted) {
             return;
         }
@@ -89,11 +98,15 @@ impl Ledger {
         turn: u64,
         allowances: &[Allowance],
     ) -> Result<(), Box<CallError>> {
-        let held = self.hold(id, turn, allowances).await;
-        if held.as_ref().is_err_and(|e| e.kind == Kind::Unavailable) {
-            self.not_opened(id, allowances).await;
+        match self.hold(id, turn, allowances).await {
+            Ok(()) => Ok(()),
+            Err(Unheld { why, some }) => {
+                if some {
+                    self.not_opened(id, allowances).await;
+                }
+                Err(Box::new(why))
+            }
         }
-        held
     }
 
     /// What an operation that is called again has to claim first: it gave some back, and runs anew. `None`: it is no such
@@ -117,7 +130,7 @@ impl Ledger {
             if !planted!(RefusedKept) {
                 self.not_opened(begun, &rates).await;
             }
-            return Err(e);
+            return Err(Box::new(e.why));
         }
         Ok(Some(Again { begun, rates }))
     }
@@ -176,6 +189,14 @@ impl Ledger {
             }
         }
     }
+}
+
+/// Not all of it could be claimed.
+pub(super) struct Unheld {
+    /// What a caller is told: nothing ran, and why.
+    why: CallError,
+    /// Something may be held all the same.
+    some: bool,
 }
 
 /// What was claimed for an operation that is to run anew, besides what it holds itself.

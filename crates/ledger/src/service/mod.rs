@@ -2,9 +2,11 @@
 //! accounts for deliveries.
 //!
 //! - `place`: which operation does a call belong to;
-//! - `admit`: what is it answered, and how is a new one created;
+//! - `admit`: what is it answered;
+//! - `open`: how a new one is created;
 //! - `told`: the kinds of answers that are no results;
 //! - `refuse`: the answers that are no results;
+//! - `gate`: whether a new one may be opened just now;
 //! - `apply`: events become a write;
 //! - `attempt`: one try and its effects;
 //! - `ask`: what a try asks, and what it changes in the ledger's own database;
@@ -22,10 +24,12 @@ mod apply;
 mod ask;
 mod attempt;
 mod deliver;
+mod gate;
 mod hold;
 mod inputs;
 mod live;
 mod met;
+mod open;
 mod operate;
 mod part;
 mod place;
@@ -35,6 +39,7 @@ mod run;
 mod told;
 
 pub use attempt::{Attempt, Performed, Stopped};
+pub use gate::{Admission, Pass};
 pub use hold::ReadHold;
 pub use live::{Changes, Progress};
 pub use operate::{Detail, EffectDetail, OperateError};
@@ -210,25 +215,8 @@ pub struct Creation {
     /// What it may do only as far as others left something of it. Claimed before it is written; where one of these is
     /// used up, it is not.
     pub allowances: Vec<Allowance>,
-    /// Asked last of all, when there is no such operation.
-    pub gate: Option<Admission>,
-}
-
-/// Whether a new operation may be opened just now; what it says is told to the caller, and nothing is written.
-#[derive(Clone)]
-pub struct Admission(Arc<dyn Fn() -> Result<(), Box<CallError>> + Send + Sync>);
-
-impl Admission {
-    /// One that asks this.
-    pub fn new(asks: impl Fn() -> Result<(), Box<CallError>> + Send + Sync + 'static) -> Admission {
-        Admission(Arc::new(asks))
-    }
-}
-
-impl std::fmt::Debug for Admission {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Admission")
-    }
+    /// Whether it may be opened just now. Asked when there is no such operation, and passed last of all.
+    pub gate: Option<Arc<dyn Admission>>,
 }
 
 /// What a tool made of an attempt.

@@ -117,11 +117,7 @@ impl Ledger {
         if now > self.store.gaps().end_of(since, ON_ITS_WAY) || made.since(now) > ON_ITS_WAY {
             return self.expired(call);
         }
-        CallError {
-            retry_after: Some(Millis::secs(5)),
-            retry_key: Some(id.to_string()),
-            ..CallError::store(&StoreError::Uncertain("it is not there yet".into()))
-        }
+        CallError { retry_after: Some(Millis::secs(5)), ..CallError::unconfirmed(id.to_string()) }
     }
 
     fn fits(&self, call: &Call, op: Operation, by: JoinedBy) -> Place {

@@ -129,6 +129,12 @@ impl Ledger {
         self.answered(self.still_running(call, op))
     }
 
+    /// The answer to a caller of an operation that can't be read now, and may be running.
+    #[must_use]
+    pub fn unreadable_error(&self, call: &Call, id: OperationId, e: &StoreError) -> CallError {
+        self.answered(self.unreadable(call, id, e))
+    }
+
     /// The answer to a caller that can't be asked, about an operation of which only a person can tell.
     #[must_use]
     pub fn in_doubt_error(&self, call: &Call, op: &Operation) -> CallError {
@@ -234,7 +240,7 @@ impl Ledger {
                 op,
                 Kind::Unavailable,
                 format!("The operation {} had no effect: {reason}.", op.id),
-                "Calling again is safe: it goes on as the same operation (give `retryKey`, or the same key or arguments as now).",
+                "Calling again is safe; with `retryKey` it goes on as the same operation.",
             )
         }
     }

@@ -1,6 +1,7 @@
 //! How an attempt begins, and how it ends: in a result, in none, in a panic or at its time limit.
 
 use super::attempt::{Attempt, Stopped};
+use super::gate::Pass;
 use super::recover::Place;
 use super::{ApplyError, Ledger, RunError, ToolResult};
 use crate::decide::{AtCap, Event, Refusal, at_cap};
@@ -23,6 +24,8 @@ pub(crate) struct Given {
     pub planned: Option<Arc<Intent>>,
     /// Recovery starts it, and bounds how many of those do something at a time.
     pub place: Option<Place>,
+    /// It was let through by a gate, which wants to know when this attempt is over.
+    pub pass: Option<Pass>,
 }
 
 impl Ledger {
@@ -77,6 +80,7 @@ impl Ledger {
 
     async fn run(self: &Arc<Self>, op: Arc<Operation>, given: Given) {
         let Some(runner) = self.runner.get().cloned() else { return };
+        let _pass = given.pass;
         let arguments = match given.arguments {
             Some(a) => Some(a),
             // It was opened just now, with an intent that pins them.

@@ -1,6 +1,5 @@
 //! Answers that are no results: what a program or a model can act on.
 
-use crate::store::StoreError;
 use crate::words::{Millis, OperationId};
 use serde::Serialize;
 
@@ -16,13 +15,13 @@ pub enum Kind {
     KeyExpired,
     /// The same call without a key was made a moment ago.
     Twin,
-    /// It goes on; ask again.
+    /// It goes on; ask again with `retryKey`.
     StillRunning,
     /// It may or may not have happened.
     InDoubt,
     /// Nothing ran; retry is safe.
     Unavailable,
-    /// It is not known whether it was admitted; retry with the key is safe.
+    /// It is not known whether it was admitted; retry is safe with `retryKey`, and with nothing else.
     AdmissionUnknown,
     /// The arguments don't fit.
     BadArguments,
@@ -121,18 +120,25 @@ impl CallError {
         }
     }
 
-    pub(crate) fn store(e: &StoreError) -> CallError {
-        match e {
-            StoreError::Unavailable(_) | StoreError::Damaged(_) => CallError::plain(
-                Kind::Unavailable,
-                "The ledger can't be used at the moment, so nothing ran.",
-                "Call again a little later; it is safe. Give the same key if you gave one.",
-            ),
-            StoreError::Uncertain(_) => CallError::plain(
+    /// The ledger can't be used, and nothing was written.
+    pub(crate) fn store() -> CallError {
+        CallError::plain(
+            Kind::Unavailable,
+            "The ledger can't be used at the moment, so nothing ran.",
+            "Call again a little later; it is safe. Give the same key if you gave one.",
+        )
+    }
+
+    /// It is not known whether this operation was written. Whether the same call once more is the same operation depends on
+    /// its key and its tool; with `retry_key` it always is.
+    pub(crate) fn unconfirmed(retry_key: String) -> CallError {
+        CallError {
+            retry_key: Some(retry_key),
+            ..CallError::plain(
                 Kind::AdmissionUnknown,
                 "The ledger did not confirm the operation, so it is not known whether it was admitted.",
-                "Call again with the same key (or, if you gave none, with the same arguments and no key): if it was admitted, you get its answer.",
-            ),
+                "Call again with `retryKey` as the idempotency key and the same arguments: if it was admitted, you get its answer. Without that key it could be done twice.",
+            )
         }
     }
 }

@@ -108,6 +108,7 @@ impl View<'_> {
             key: _,
             fingerprint: _,
             policy: _,
+            begun_at: _,
             created_at: _,
             // Read by no transition here.
             version: _,

@@ -3,6 +3,7 @@
 #![allow(dead_code, clippy::unwrap_used, clippy::expect_used)]
 
 pub mod gated;
+pub mod limited;
 pub mod provider;
 
 pub use gated::*;
@@ -279,6 +280,8 @@ pub struct Boot {
     /// What operations begin with.
     pub asks: Vec<Ask>,
     pub allowances: Vec<Allowance>,
+    /// What they are let through by.
+    pub door: Option<Arc<dyn Admission>>,
 }
 
 pub fn recovery(strategy: Strategy) -> Recovery {
@@ -341,6 +344,7 @@ impl Boot {
             single: true,
             asks: Vec::new(),
             allowances: Vec::new(),
+            door: None,
         }
     }
 
@@ -394,7 +398,7 @@ impl Boot {
                 arguments: None,
                 asks: self.asks.clone(),
                 allowances: self.allowances.clone(),
-                gate: None,
+                gate: self.door.clone(),
             }
         } else {
             Creation {
@@ -403,7 +407,7 @@ impl Boot {
                 arguments: Some(b"{}".to_vec()),
                 asks: self.asks.clone(),
                 allowances: self.allowances.clone(),
-                gate: None,
+                gate: self.door.clone(),
             }
         }
     }

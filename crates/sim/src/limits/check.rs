@@ -1,6 +1,6 @@
 //! What has to be true of limits: at every claim, every return, every beginning, every send, every refusal, and at the end.
 
-use super::{Begun, Calling, Slot, What, Word, begins_anew, end};
+use super::{Begun, Calling, Held, Slot, What, Word, begins_anew, end};
 use crate::lab::{Lab, Lease, State};
 use crate::model::Writer;
 use ledger::claims::{Allowance, Term};
@@ -35,7 +35,7 @@ impl State {
     pub(super) fn check_asks(&mut self, lab: &Lab, word: &Word) {
         for c in &word.claims {
             let Some(what) = lab.what(&c.bucket) else { continue };
-            if c.until.0 > end(what, word.now).0 + SLACK {
+            if c.until.0 > self.account.counts_until(what, word, word.now).0 + SLACK {
                 let what = format!("{} claims {} for longer than it is limited", word.holder, c.bucket);
                 lab.fail(self, "claim_ends", what);
             }
@@ -78,6 +78,7 @@ impl State {
             return;
         }
         self.account.attempts.insert(op.id, op.version);
+        self.note_begun(lab, op, Time(0));
         self.note_writer(op, who);
         let waits = crate::books::waits(op);
         let needs: Vec<Allowance> =
@@ -89,6 +90,13 @@ impl State {
     pub fn check_limits_updated(&mut self, lab: &Lab, before: &Operation, after: &Operation, who: Writer) {
         if before.allowances != after.allowances {
             lab.fail(self, "limits", format!("{}: its limits were changed", after.id));
+        }
+        // What waited for an answer before anything of it was done begins with the answer.
+        let answered =
+            matches!(before.execution, Execution::InputRequired { .. }) && before.effects.is_empty();
+        let begins = (answered || begins_anew(before)) && before.attempt < after.attempt;
+        if before.begun() != after.begun() && !begins {
+            lab.fail(self, "limits", format!("{} is said to be begun, and goes on", after.id));
         }
         let needs = lab.needs(after);
         if needs.is_empty() {
@@ -108,8 +116,17 @@ impl State {
             return;
         }
         self.account.attempts.insert(after.id, after.version);
+        let by_call = self.account.calls.contains_key(&who.task);
+        if begins_anew(before) {
+            // A call claims first.
+            let asked = self.account.first_asked(after.id, after.version).filter(|_| by_call);
+            self.note_begun(lab, after, asked.map_or(before.begun(), |first| first.at));
+        } else if answered {
+            let asked = before.inputs.iter().map(|i| i.asked_at).max();
+            self.note_begun(lab, after, asked.unwrap_or(before.begun()));
+        }
         // An operator who has it tried again is not stopped either.
-        if !begins_anew(before) || !self.account.calls.contains_key(&who.task) {
+        if !begins_anew(before) || !by_call {
             self.coverage.travel("goes on whatever is left");
             return;
         }
@@ -123,7 +140,8 @@ impl State {
                     && !self.records.contains_key(&slot.0)
                     && !self.account.counted.contains(slot);
                 let mine = all.iter().rev().find(|h| h.gone.is_none() && h.task == who.task);
-                mine.filter(|_| fresh).map(|h| (slot.clone(), Begun { seq: h.seq, at: h.at }, h.end))
+                mine.filter(|h| fresh && h.at < h.end)
+                    .map(|h| (slot.clone(), Begun { seq: h.seq, at: h.at }, h.end))
             });
             let Some((slot, begun, until)) = found else {
                 let what = format!("{} begins anew, and counts in no rate", after.id);
@@ -135,6 +153,14 @@ impl State {
         }
     }
 
+    /// It is begun, or begun anew, in this time.
+    fn note_begun(&mut self, lab: &Lab, op: &Operation, since: Time) {
+        if op.begun().0 + SLACK < since.0 || lab.time().0 + SLACK < op.begun().0 {
+            lab.fail(self, "limits", format!("{} is said to be begun at {}", op.id, op.begun().0));
+        }
+        self.account.begun_at.insert(op.id, op.begun());
+    }
+
     fn note_writer(&mut self, op: &Operation, who: Writer) {
         self.account.owes.insert(op.id, who.epoch);
     }
@@ -143,9 +169,13 @@ impl State {
     fn begins(&mut self, lab: &Lab, op: &Operation, needs: &[Allowance], turn: u64) {
         for a in needs {
             let held = self.account.held.get(&(op.id, a.bucket.clone())).into_iter().flatten();
-            let held = held.rev().find(|h| h.gone.is_none() && h.turn == turn && h.amount == a.amount);
-            let Some((begun, until)) = held.map(|h| (Begun { seq: h.seq, at: h.at }, h.end)) else {
-                let what = format!("{} is written, and {} is not claimed for it", op.id, a.bucket);
+            let held = held.filter(|h| h.gone.is_none() && h.turn == turn && h.amount == a.amount);
+            // One that comes once more counts no more if its time is over by then.
+            let in_time = |h: &&Held| h.at < h.end;
+            let claimed = if held.clone().count() == 0 { "not claimed" } else { "claimed when it was over" };
+            let found = held.rev().find(in_time).map(|h| (Begun { seq: h.seq, at: h.at }, h.end));
+            let Some((begun, until)) = found else {
+                let what = format!("{} is written, and {} is {claimed} for it", op.id, a.bucket);
                 return lab.fail(self, "claim_first", what);
             };
             let slot = (op.id, a.bucket.clone());
@@ -205,10 +235,19 @@ impl State {
     /// What goes on by itself is seen by others before anything is sent.
     pub fn check_limits_seen(&mut self, lab: &Lab, id: OperationId) {
         let Some(r) = self.records.get(&id) else { return };
-        let holds = lab.needs(&r.op).iter().any(|a| !matches!(a.term, Term::Rate(_)));
         let attempt = self.account.attempts.get(&id).copied().unwrap_or(1);
-        if holds && attempt > 1 && self.account.newest.get(&id).is_none_or(|turn| *turn < attempt) {
-            let what = format!("{id} goes on and sends, and does not count in its limits");
+        let (now, begun) = (lab.time(), self.account.begun_at.get(&id).copied());
+        let counts = |a: &Allowance| match a.term {
+            Term::Rate(_) => false,
+            Term::Place(_) => true,
+            Term::Budget(period) => begun.is_some_and(|t| now.0 + SLACK < end(What::Budget(period), t).0),
+        };
+        let unseen = lab.needs(&r.op).into_iter().filter(counts).find(|a| {
+            let newest = self.account.newest.get(&(id, a.bucket.clone()));
+            newest.is_none_or(|turn| *turn < attempt)
+        });
+        if let Some(a) = unseen.filter(|_| attempt > 1) {
+            let what = format!("{id} goes on and sends, and does not count in {}", a.bucket);
             lab.fail(self, "uncounted", what);
         }
     }
@@ -262,7 +301,7 @@ impl State {
                 (Some(_), None) => self.graves.contains_key(&slot.0),
             };
             let owes = self.account.owes.get(&slot.0).copied();
-            let asked = self.account.asked.get(&(slot.0, held.turn)).map(|a| a.home);
+            let asked = self.account.first_asked(slot.0, held.turn).map(|a| a.home);
             let gone = |l: &Lease| l.ended.is_some() || l.lapsed.is_some() || lab.world.is_dead(l.home);
             let dead = owes.is_some_and(|e| self.lease(e).is_none_or(gone))
                 || asked.is_some_and(|home| lab.world.is_dead(home));

@@ -163,9 +163,10 @@ pub(crate) struct Account {
     /// The store's: the contract in its plainest form.
     claims: Claims,
     seq: u64,
-    asked: HashMap<(OperationId, u64), Asked>,
-    /// The newest turn in which each holder asked.
-    newest: HashMap<OperationId, u64>,
+    /// By holder, turn, and until when it was asked for.
+    asked: BTreeMap<(OperationId, u64, Vec<Time>), Asked>,
+    /// The newest turn in which each holder asked for a bucket.
+    newest: HashMap<Slot, u64>,
     held: Holdings,
     /// The last beginning of each operation that a call made.
     begun: BTreeMap<Slot, Begun>,
@@ -175,6 +176,8 @@ pub(crate) struct Account {
     counted: BTreeSet<Slot>,
     /// The version that an operation's attempt began with.
     attempts: HashMap<OperationId, u64>,
+    /// When each operation was begun, or begun anew.
+    begun_at: HashMap<OperationId, Time>,
     /// Which boot owes it that an operation gives back what it needs no more.
     owes: HashMap<OperationId, Epoch>,
     /// When an operation last was one that a call begins anew.
@@ -191,6 +194,22 @@ impl Account {
     fn holds(&self, id: OperationId, bucket: &str) -> Option<&Held> {
         let all = self.held.get(&(id, bucket.to_owned()))?;
         all.iter().rev().find(|h| h.gone.is_none())
+    }
+
+    /// When something was first asked for in a turn.
+    fn first_asked(&self, holder: OperationId, turn: u64) -> Option<&Asked> {
+        let of_turn =
+            self.asked.range((holder, turn, Vec::new())..).take_while(|(k, _)| (k.0, k.1) == (holder, turn));
+        of_turn.map(|(_, asked)| asked).min_by_key(|asked| asked.at)
+    }
+
+    /// Until when what is asked for at `asked` counts. A budget counts in the period in which its operation was begun, however
+    /// late an attempt of it asks for it again; a call asks for one that it is about to begin.
+    fn counts_until(&self, what: What, word: &Word, asked: Time) -> Time {
+        match (what, self.begun_at.get(&word.holder)) {
+            (What::Budget(_), Some(begun)) if !self.calls.contains_key(&word.task) => end(what, *begun),
+            _ => end(what, asked),
+        }
     }
 
     /// Whether what a holder has of a bucket counted when `by` was granted.

@@ -1,6 +1,6 @@
 //! The claims of a schedule as its stores make them, each noted in the account.
 
-use super::{Asked, Held, Slot, end};
+use super::{Asked, Held, Slot};
 use crate::lab::{Lab, State};
 use crate::world::Home;
 use ledger::claims::{self, Claim, Claimed};
@@ -26,6 +26,11 @@ impl Word {
     pub fn new(task: usize, home: Home, now: Time, holder: OperationId, turn: u64) -> Word {
         Word { holder, turn, claims: Vec::new(), back: Vec::new(), home, task, now }
     }
+
+    /// The same, if it is asked for again because its answer was lost.
+    fn ask(&self) -> (OperationId, u64, Vec<Time>) {
+        (self.holder, self.turn, self.claims.iter().map(|c| c.until).collect())
+    }
 }
 
 impl State {
@@ -35,9 +40,11 @@ impl State {
             return;
         }
         let first = Asked { at: word.now, home: word.home };
-        self.account.asked.entry((word.holder, word.turn)).or_insert(first);
-        let newest = self.account.newest.entry(word.holder).or_default();
-        *newest = word.turn.max(*newest);
+        self.account.asked.entry(word.ask()).or_insert(first);
+        for c in &word.claims {
+            let newest = self.account.newest.entry((word.holder, c.bucket.clone())).or_default();
+            *newest = word.turn.max(*newest);
+        }
         if let Some(c) = self.account.calls.get_mut(&word.task) {
             c.holders.push(word.holder);
         }
@@ -79,7 +86,7 @@ impl State {
             a.kept = None;
         }
         a.seq += 1;
-        let asked = a.asked.get(&(word.holder, word.turn)).map_or(word.now, |f| f.at);
+        let asked = a.asked.get(&word.ask()).map_or(word.now, |f| f.at);
         for c in &word.claims {
             let Some(what) = lab.what(&c.bucket) else { continue };
             let held = Held {
@@ -87,7 +94,7 @@ impl State {
                 turn: word.turn,
                 amount: c.amount,
                 at: lab.time(),
-                end: end(what, asked),
+                end: a.counts_until(what, word, asked),
                 gone: None,
                 task: word.task,
             };
