@@ -230,7 +230,7 @@ fn imported(file: &Path) -> Result<Value, String> {
         "unusable": unusable, "ms": took, "cpu_ms": worked, "import_kib": needed, "bytes": text.len(), "manifest": first.manifest.len(),
         "methods": report.methods, "reading": report.reading, "recovery": report.recovery, "notes": report.notes.len(),
         "skipped": report.skipped_by_reason(), "details": counted,
-        "paged": paged,
+        "paged": paged, "addresses": report.addresses,
     }))
 }
 

@@ -159,6 +159,7 @@ pub(crate) fn of<'a>(
             required: required && object.required.contains(field),
             schema: property,
             about: None,
+            said: None,
         }
     });
     let arguments = arguments.collect();
@@ -189,6 +190,7 @@ fn whole<'a>(
         required,
         schema,
         about,
+        said: None,
     }
 }
 

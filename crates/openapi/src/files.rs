@@ -132,6 +132,7 @@ pub(crate) fn form<'a>(
                 _ => property,
             },
             about: (file || files).then(|| about(described)),
+            said: None,
         });
     }
     let open = object.open || object.properties.is_empty();

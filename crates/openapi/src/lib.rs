@@ -11,10 +11,15 @@
 
 mod body;
 mod document;
+mod entry;
 mod files;
+mod fit;
 mod import;
+mod keys;
 mod keywords;
+mod known;
 mod manifest;
+mod merge;
 mod names;
 mod operation;
 mod pages;
@@ -25,17 +30,19 @@ pub mod report;
 mod safety;
 mod schema;
 mod select;
+mod served;
+mod servers;
 mod service;
 mod yaml;
 
 use crate::document::{Document, text};
-use crate::import::{Run, described};
-use crate::manifest::Manifest;
+use crate::import::{MAX_OPERATIONS, Run, described};
+use crate::manifest::{Known, Manifest};
 use crate::report::Report;
 use crate::schema::Schemas;
 use provider::{Integration, Mode};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 pub use select::Selection;
 
@@ -60,6 +67,23 @@ pub enum Error {
     /// The manifest that is there can't be read.
     #[error("the manifest that is there can't be read, and is left as it is: {0}")]
     Existing(String),
+    /// The manifest that is there is of another description.
+    #[error(
+        "the manifest that is there is not of this description, and is left as it is: {}. --name takes it all the same, or \
+         gives this one a manifest of its own",
+        shared(*imported, *here)
+    )]
+    Other {
+        /// How many operations were imported into it.
+        imported: usize,
+        /// How many of them this description has.
+        here: usize,
+    },
+    /// The description has more operations than can be imported.
+    #[error(
+        "the description has more than {MAX_OPERATIONS} operations, which is the most, so nothing is written; divide it"
+    )]
+    TooMany,
     /// The manifest would be larger than one may be.
     #[error(
         "its manifest would have {size} MiB, and {most} MiB is the most, so nothing is written; choose a part of it with \
@@ -76,6 +100,13 @@ pub enum Error {
     /// The manifest would not load.
     #[error("the manifest would not load, and is not written: {0}")]
     Manifest(String),
+}
+
+fn shared(imported: usize, here: usize) -> String {
+    match imported {
+        0 => "nothing of it was imported".into(),
+        _ => format!("{here} of the {imported} operations that were imported into it are in this one"),
+    }
 }
 
 /// What is asked of an import.
@@ -95,6 +126,8 @@ pub struct Options {
     pub variables: BTreeMap<String, String>,
     /// The preset that says how the provider treats keys.
     pub preset: Option<String>,
+    /// The manifest that is there is meant, whatever description it was imported from.
+    pub replace: bool,
 }
 
 impl Options {
@@ -142,6 +175,18 @@ pub struct Imported {
     pub report: Report,
     /// The modes in which the manifest says where requests go to.
     pub modes: Vec<Mode>,
+}
+
+/// The methods of a manifest, with what each was imported from: what is needed to tell whose it is.
+#[derive(Clone, Debug)]
+pub struct Methods(Vec<Known>);
+
+impl Methods {
+    /// Those of a manifest; of what can't be read none.
+    #[must_use]
+    pub fn of(manifest: &str) -> Methods {
+        Methods(Manifest::read(Some(manifest)).map(|manifest| manifest.known).unwrap_or_default())
+    }
 }
 
 /// A description that was read.
@@ -200,6 +245,18 @@ impl Description {
             .collect()
     }
 
+    /// How many operations were imported into a manifest, and how many of them this description has.
+    #[must_use]
+    pub fn shared(&self, methods: &Methods) -> (usize, usize) {
+        let imported = methods.0.iter().filter(|k| k.http.is_some()).count();
+        if imported == 0 {
+            return (0, 0);
+        }
+        let document = Document { root: &self.root };
+        let all = described(&document, &mut Vec::new());
+        (imported, known::found(&methods.0, &all, &self.name()).iter().flatten().count())
+    }
+
     /// Makes a manifest, or mends the one that is there.
     ///
     /// # Errors
@@ -211,6 +268,9 @@ impl Description {
         let all = described(&document, &mut skipped);
         if all.is_empty() {
             return Err(Error::Nothing("the description has no operations".into()));
+        }
+        if all.len() > MAX_OPERATIONS {
+            return Err(Error::TooMany);
         }
         if let Some(unknown) = options.selection.unknown(&all) {
             return Err(Error::Nothing(unknown));
@@ -234,6 +294,7 @@ impl Description {
             skipped,
             notes: Vec::new(),
             not_chosen: 0,
+            there: BTreeSet::new(),
         };
         run.import(manifest, &all)
     }

@@ -70,12 +70,46 @@ pub(crate) struct Draft {
     pub part_types: Vec<(String, String)>,
     pub part_headers: Vec<(String, Vec<(String, String)>)>,
     pub carrier: Option<Carrier>,
+    /// Where its arguments go, but for those of the path.
+    pub places: Vec<Placed>,
+    /// No key is carried, whatever is known of the provider.
+    pub keyless: bool,
     /// Repeating changes nothing.
     pub natural: bool,
     /// Answers are not JSON.
     pub any_answer: bool,
     pub input: Value,
     pub notes: Vec<String>,
+}
+
+/// Where an argument goes.
+pub(crate) struct Placed {
+    pub name: String,
+    pub place: &'static str,
+    /// The provider's name of it, in a body a JSON pointer.
+    pub field: String,
+    /// Its description says that it carries no key.
+    pub denied: bool,
+}
+
+impl Draft {
+    /// Takes an argument out: the gateway fills its place.
+    pub(crate) fn take_out(&mut self, argument: &str) {
+        self.params.retain(|(name, _)| name != argument);
+        self.styles.retain(|(name, _)| name != argument);
+        self.places.retain(|p| p.name != argument);
+        if let Some(properties) = self.input.get_mut("properties").and_then(Value::as_object_mut) {
+            properties.shift_remove(argument);
+        }
+        if let Some(required) = self.input.get_mut("required").and_then(Value::as_array_mut) {
+            required.retain(|r| r != argument);
+        }
+        if self.input.get("required").is_some_and(|r| r.as_array().is_some_and(Vec::is_empty))
+            && let Some(input) = self.input.as_object_mut()
+        {
+            input.shift_remove("required");
+        }
+    }
 }
 
 /// Makes a method of an operation.
@@ -107,16 +141,26 @@ pub(crate) fn draft(
             format!("it has {} arguments; {MAX_ARGUMENTS} is the most", arguments.len()),
         ));
     }
+    if let Some(calls) =
+        described.operation.get("callbacks").and_then(Value::as_object).filter(|c| !c.is_empty())
+    {
+        let named: Vec<String> = calls.keys().map(|name| prose::short(name, 60)).collect();
+        notes.push(format!(
+            "its callbacks are requests of the provider's to you, and are not imported: {}",
+            prose::some(&named)
+        ));
+    }
     let mut about = about(described);
     let effect = safety::effect(verb, path, described.id(), text(described.operation, "summary"));
+    let mut denied = Vec::new();
     let carrier = match effect {
-        Effect::Mutating => safety::carrier(&arguments, document, body.kind, &mut notes),
+        Effect::Mutating => safety::carrier(&arguments, document, body.kind, &mut denied, &mut notes),
         Effect::Read => None,
     };
     // Hidden from models: the gateway fills it; on reads nothing does, and nothing has to.
     arguments.retain(|a| match effect {
         Effect::Mutating => carrier.as_ref().is_none_or(|c| c.argument != a.name),
-        Effect::Read => a.required || !safety::names_a_key(&a.original),
+        Effect::Read => a.required || !safety::names_a_key(&a.original, a.place),
     });
     if effect == Effect::Read
         && let Some(pages) = pages::hint(document, described.operation, &arguments)
@@ -146,6 +190,17 @@ pub(crate) fn draft(
         params: arguments.iter().filter_map(|a| a.param.clone().map(|p| (a.name.clone(), p))).collect(),
         styles: arguments.iter().filter_map(|a| a.style.map(|s| (a.name.clone(), s))).collect(),
         carrier,
+        places: arguments
+            .iter()
+            .filter(|a| a.place != "path")
+            .map(|a| Placed {
+                name: a.name.clone(),
+                place: a.place,
+                field: a.field(),
+                denied: denied.contains(&a.name),
+            })
+            .collect(),
+        keyless: false,
         any_answer: answers_other_than_json(document, described.operation),
         input: input(&arguments, written, body.open),
         notes,

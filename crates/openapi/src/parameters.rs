@@ -28,6 +28,8 @@ pub(crate) struct Parameter<'a> {
     segments: bool,
     schema: &'a Value,
     about: Option<String>,
+    /// The same, as it is written.
+    said: Option<&'a str>,
 }
 
 /// One argument of a method.
@@ -45,6 +47,18 @@ pub(crate) struct Argument<'a> {
     pub required: bool,
     pub schema: &'a Value,
     pub about: Option<String>,
+    /// The parameter's whole description.
+    pub said: Option<&'a str>,
+}
+
+impl Argument<'_> {
+    /// The provider's name of it, in a body a JSON pointer.
+    pub(crate) fn field(&self) -> String {
+        match self.place {
+            "body" => format!("/{}", self.original.replace('~', "~0").replace('/', "~1")),
+            _ => self.original.clone(),
+        }
+    }
 }
 
 /// A path as manifests have it, with its arguments.
@@ -130,6 +144,7 @@ pub(crate) fn of<'a>(
             segments: place == "path" && is(value, "x-multi-segment"),
             schema: schema.unwrap_or(&ANYTHING),
             about: text(value, "description").map(|d| prose::short(d, MAX_ABOUT)).filter(|d| !d.is_empty()),
+            said: text(value, "description"),
         };
         let unfit = match place {
             "cookie" => !is_cookie(name),
@@ -205,6 +220,7 @@ pub(crate) fn path<'a>(
                 required: true,
                 schema: parameter.map_or(&ANYTHING, |p| p.schema),
                 about: parameter.and_then(|p| p.about.clone()),
+                said: parameter.and_then(|p| p.said),
             });
         }
         rest = after;
@@ -262,6 +278,7 @@ fn after_path<'a>(
                     required: true,
                     schema: parameter.map_or(&ANYTHING, |p| p.schema),
                     about: parameter.and_then(|p| p.about.clone()),
+                    said: parameter.and_then(|p| p.said),
                 });
             }
             _ if value.contains(['{', '}']) => {
@@ -389,6 +406,7 @@ pub(crate) fn others<'a>(
             required: p.required,
             schema: p.schema,
             about: p.about.clone(),
+            said: p.said,
         });
     }
     all

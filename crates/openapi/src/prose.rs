@@ -42,6 +42,16 @@ pub(crate) fn short(text: &str, most: usize) -> String {
     }
 }
 
+/// How many of several things are named.
+const NAMED: usize = 8;
+
+/// The first of several names, and how many more there are.
+pub(crate) fn some(all: &[String]) -> String {
+    let more = all.len().saturating_sub(NAMED);
+    let named = all[..all.len() - more].join(", ");
+    if more == 0 { named } else { format!("{named} and {more} more") }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,6 +1,7 @@
 //! What an import did, for people and programs: nothing is left out in silence.
 
 use serde::Serialize;
+use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// Why an operation is not among the methods.
@@ -25,6 +26,8 @@ pub enum Reason {
     Malformed,
     /// The manifest's own checks refuse it.
     Refused,
+    /// It doesn't go together with what the operator has changed.
+    Conflict,
 }
 
 impl Reason {
@@ -41,6 +44,7 @@ impl Reason {
             Reason::Server => "server",
             Reason::Malformed => "malformed",
             Reason::Refused => "refused",
+            Reason::Conflict => "conflict",
         }
     }
 }
@@ -54,6 +58,9 @@ pub struct Skipped {
     pub reason: Reason,
     /// Why exactly.
     pub detail: String,
+    /// The method of it that is in the manifest, which stays as it was; `None`: it has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stays: Option<String>,
 }
 
 /// Something of an imported method, or of the whole, that is not as described.
@@ -66,10 +73,26 @@ pub struct Note {
     pub note: String,
 }
 
+/// What became of a field that decides where calls go, what they do and whether they may be repeated.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Difference {
+    /// The method's name; `None`: it is the integration's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub method: Option<String>,
+    /// `base_url`, `auth`, `preset`, `http`, `effect`, `idempotency` or `natural`.
+    pub field: String,
+    /// What it was; `Null`: it was not there.
+    pub before: Value,
+    /// What it is now; `Null`: it is not there.
+    pub after: Value,
+}
+
 /// What a new import changes in a manifest.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Changes {
+    /// What was there and decides where calls go, what they do and whether they may be repeated: the integration's first.
+    pub decisive: Vec<Difference>,
     /// Methods that were not there.
     pub added: Vec<String>,
     /// Methods that the description no longer has.
@@ -105,6 +128,8 @@ pub struct Report {
     /// The preset that the manifest has: the one that was named, or the one of the provider's address.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub preset: Option<String>,
+    /// Where requests go, by mode; a mode that is not there sends nothing.
+    pub addresses: BTreeMap<&'static str, String>,
     /// Operations that were not chosen.
     pub not_chosen: usize,
     /// Operations that are not among the methods, and why.

@@ -1,6 +1,7 @@
 //! What a description says of safety: whether a method changes anything, and how its effect can be repeated.
 
 use crate::document::{Document, text};
+use crate::keys::{self, Said};
 use crate::keywords::types;
 use crate::parameters::Argument;
 use crate::schema;
@@ -29,8 +30,10 @@ pub(crate) struct Carrier {
     pub argument: String,
     /// `header`, `body` or `query`.
     pub place: &'static str,
-    /// The provider's name of it.
+    /// The provider's name of it, in a body a JSON pointer.
     pub name: String,
+    /// What else is known of the provider's keys doesn't hold for it.
+    pub unpublished: bool,
 }
 
 /// An effect key as it may be.
@@ -76,6 +79,8 @@ const CHANGES: [&str; 34] = [
 /// First words of operations that only look.
 const LOOKS: [&str; 10] =
     ["search", "find", "list", "query", "get", "lookup", "fetch", "count", "describe", "retrieve"];
+/// More of them, where the verb says so too.
+const SEES: [&str; 8] = ["read", "show", "view", "see", "check", "return", "display", "browse"];
 /// Last parts of paths under which a POST only looks.
 const LOOKED_AT: [&str; 8] = ["search", "_search", "query", "_query", "find", "lookup", "count", "list"];
 
@@ -83,14 +88,18 @@ const LOOKED_AT: [&str; 8] = ["search", "_search", "query", "_query", "find", "l
 /// for a read is not protected.
 pub(crate) fn effect(verb: &str, path: &str, id: Option<&str>, summary: Option<&str>) -> Effect {
     let (path, behind) = path.split_once(['?', '#']).unwrap_or((path, ""));
+    // OData's functions only look, by its specification; what acts is an action there, under POST.
+    let summary = summary.filter(|s| !s.trim_start().to_ascii_lowercase().starts_with("invoke function"));
     let said = [id.and_then(last_name), summary.and_then(first_word)];
     let says = |words: &[&str]| said.iter().flatten().any(|w| words.contains(&w.as_str()));
     match verb {
-        // Some APIs have actions under GET: a first word that only an action has, of the name and of the summary. Under
-        // HEAD they are carried out as well, and only the answer has no body.
+        // Some APIs have actions under GET: id, summary or path begins with a word that an action has, and nothing else of
+        // them with one of looking. Under HEAD they are carried out as well, and only the answer has no body.
         "GET" | "HEAD" => {
-            let acts = said.iter().flatten().all(|w| CHANGES.contains(&w.as_str()))
-                && said.iter().flatten().count() > 0;
+            let end = path.trim_end_matches('/').rsplit('/').next().and_then(last_name);
+            let all = || said.iter().chain([&end]).flatten();
+            let acts = all().any(|w| CHANGES.contains(&w.as_str()))
+                && !all().any(|w| LOOKS.contains(&w.as_str()) || SEES.contains(&w.as_str()));
             if acts || acts_behind(behind) { Effect::Mutating } else { Effect::Read }
         }
         "POST" => {
@@ -160,18 +169,26 @@ pub(crate) fn repeats_harmlessly(verb: &str, path: &str) -> bool {
         && path.trim_end_matches('/').ends_with('}')
 }
 
-/// Whether a name by itself says that it carries an idempotency key.
-pub(crate) fn names_a_key(name: &str) -> bool {
-    let plain: String =
-        name.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_ascii_lowercase();
-    plain.contains("idempotency") || plain.contains("idempotent")
+/// A name without what only divides it.
+fn bare(name: &str) -> String {
+    name.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_ascii_lowercase()
 }
 
-/// Where the effect key can go, by the description: a parameter named so, or one whose text says so.
+/// Whether a name by itself says that it carries an idempotency key: by the word, or because a provider that is known has
+/// its key in a header of that name.
+pub(crate) fn names_a_key(name: &str, place: &str) -> bool {
+    let bare = bare(name);
+    ["idempotency", "idempotent", "idempotence"].iter().any(|word| bare.contains(word))
+        || (place == "header" && provider::Preset::headers().any(|known| known.eq_ignore_ascii_case(name)))
+}
+
+/// Where the effect key can go, by the description: a parameter named so, or one whose text says so. Names of those whose
+/// text says that they don't carry one go to `denied`.
 pub(crate) fn carrier(
     arguments: &[Argument<'_>],
     document: &Document<'_>,
     body: &str,
+    denied: &mut Vec<String>,
     notes: &mut Vec<String>,
 ) -> Option<Carrier> {
     let mut found: Option<(u8, Carrier)> = None;
@@ -179,9 +196,20 @@ pub(crate) fn carrier(
         .iter()
         .filter(|a| !matches!(a.place, "path" | "cookie") && a.param.as_deref() != Some("document"))
     {
-        let named = names_a_key(&a.original);
-        let said = named || (identifies_a_request(&a.original) && says_so(a, document));
-        if !said {
+        let named = names_a_key(&a.original, a.place);
+        if !named && !identifies_a_request(&a.original) {
+            continue;
+        }
+        let said = keys::said(a, document, named);
+        if said == Said::No {
+            notes.push(format!(
+                "by its description `{}` may not make repeating safe, so it carries no effect key; it stays an argument",
+                a.name
+            ));
+            denied.push(a.name.clone());
+            continue;
+        }
+        if !named && said == Said::Nothing {
             continue;
         }
         if a.place == "body" && body == "none" {
@@ -197,12 +225,9 @@ pub(crate) fn carrier(
             (false, "header") => 2,
             (false, _) => 3,
         };
-        let name = match a.place {
-            "body" => format!("/{}", a.original.replace('~', "~0").replace('/', "~1")),
-            _ => a.original.clone(),
-        };
         if found.as_ref().is_none_or(|(best, _)| rank < *best) {
-            found = Some((rank, Carrier { argument: a.name.clone(), place: a.place, name }));
+            let (argument, name) = (a.name.clone(), a.field());
+            found = Some((rank, Carrier { argument, place: a.place, name, unpublished: false }));
         }
     }
     found.map(|(_, carrier)| carrier)
@@ -210,18 +235,10 @@ pub(crate) fn carrier(
 
 /// Names that carry a key where their description says so: `X-Request-Id`, `requestId`, `client_token`.
 fn identifies_a_request(name: &str) -> bool {
-    let plain: String =
-        name.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_ascii_lowercase();
+    let bare = bare(name);
     ["requestid", "clienttoken", "clientrequesttoken", "requesttoken", "transactionid", "nonce", "requestkey"]
         .iter()
-        .any(|w| plain.ends_with(w))
-}
-
-/// Whether a parameter's description is about repeating.
-fn says_so(a: &Argument<'_>, document: &Document<'_>) -> bool {
-    let schema = document.resolve(a.schema).unwrap_or(a.schema);
-    let about = [a.about.as_deref(), text(a.schema, "description"), text(schema, "description")];
-    about.iter().flatten().any(|t| t.to_ascii_lowercase().contains("idempoten"))
+        .any(|w| bare.ends_with(w))
 }
 
 /// Whether an effect key fits: a text of 36 characters, shaped as a UUID.
@@ -291,6 +308,27 @@ mod tests {
             read("HEAD", "/a", Some("headThing"), Some("Check a thing")) && read("HEAD", "/a", None, None)
         );
         assert!(read("GET", "/a", Some("setOfThings"), Some("List a set")));
+        // One word of action is enough, unless another looks.
+        for (path, id, summary) in [
+            ("/sms/send", Some("SendSms"), Some("SMS to a phone")),
+            ("/sms/send", Some("SendSms"), None),
+            ("/sms/send", None, None),
+            ("/sms/sendMessage/", None, Some("A message")),
+            ("/auth.revoke", Some("auth_revoke"), None),
+            ("/vault/revoke/{id}", Some("connectionsRevoke"), Some("Revoke connection")),
+            ("/x", Some("deleteThing"), Some("Thing, gone")),
+        ] {
+            assert!(!read("GET", path, id, summary) && !read("HEAD", path, id, summary), "{path} {id:?}");
+        }
+        for (path, id, summary) in [
+            ("/posts", Some("userPosts"), None),
+            ("/{move}", None, Some("A move")),
+            ("/change/{id}", Some("changeById"), Some("Shows a change")),
+            ("/orders/send", Some("getSendOrders"), None),
+            ("/me/microsoft.graph.delta()", Some("me.delta"), Some("Invoke function delta")),
+        ] {
+            assert!(read("GET", path, id, summary), "{path} {id:?}");
+        }
         assert!(!read("POST", "/refunds", Some("createRefund"), None));
         assert!(read("POST", "/customers/search", Some("searchCustomers"), Some("Search customers")));
         assert!(!read("POST", "/customers/search", Some("createSearch"), Some("Create a search")));

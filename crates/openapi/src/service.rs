@@ -1,101 +1,60 @@
-//! Where an API is, and how it is told who calls: servers and security schemes.
+//! How an API is told who calls: security schemes.
 
-use crate::document::{Document, list, text};
+use crate::document::{Document, is, text};
 use crate::operation::Described;
-use serde_json::Value;
-use std::collections::{BTreeMap, HashMap};
+use serde_json::{Value, json};
+use std::collections::{BTreeSet, HashMap};
 
-/// The addresses of one operation, as descriptions give them.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Base {
-    pub production: Option<String>,
-    pub sandbox: Option<String>,
-}
+pub(crate) use crate::servers::{Base, base, checked};
 
-/// The addresses of an operation: of its own servers, else its path's, else the description's.
-pub(crate) fn base(
-    root: &Value,
-    described: Option<Described<'_>>,
-    variables: &BTreeMap<String, String>,
-) -> Base {
-    let places = described.map(|d| [d.operation, d.item]);
-    let servers = places
-        .iter()
-        .flatten()
-        .map(|place| list(place, "servers"))
-        .find(|servers| !servers.is_empty())
-        .unwrap_or_else(|| list(root, "servers"));
-    let mut base = Base::default();
-    for server in servers.iter().take(32) {
-        let Some(url) = address(server, variables) else { continue };
-        let about = format!("{url} {}", text(server, "description").unwrap_or_default()).to_lowercase();
-        let mut words = about.split(|c: char| !c.is_ascii_alphanumeric());
-        let trial = words.any(|w| {
-            matches!(
-                w,
-                "sandbox"
-                    | "test"
-                    | "testing"
-                    | "staging"
-                    | "demo"
-                    | "dev"
-                    | "development"
-                    | "localhost"
-                    | "mock"
-            )
-        });
-        let slot = if trial { &mut base.sandbox } else { &mut base.production };
-        // An address of the preferred scheme is not replaced; servers come in the order of preference.
-        if slot.is_none() {
-            *slot = Some(url);
-        }
-    }
-    base
-}
-
-/// A server's URL with its variables filled in; `None` if it is none that requests can go to.
-fn address(server: &Value, variables: &BTreeMap<String, String>) -> Option<String> {
-    let template = text(server, "url")?.trim();
-    let mut url = String::new();
-    let mut rest = template;
-    while let Some((before, after)) = rest.split_once('{') {
-        let (name, after) = after.split_once('}')?;
-        url.push_str(before);
-        let known = server.pointer("/variables").and_then(|v| v.get(name));
-        let value = variables.get(name).map(String::as_str).or_else(|| {
-            known.and_then(|k| text(k, "default").or_else(|| list(k, "enum").first().and_then(Value::as_str)))
-        })?;
-        url.push_str(value);
-        rest = after;
-    }
-    url.push_str(rest);
-    checked(&url)
-}
-
-/// An address that a manifest takes: https, or http on loopback; what is described with http is taken with https.
-pub(crate) fn checked(url: &str) -> Option<String> {
-    let mut parsed = url::Url::parse(url).ok()?;
-    parsed.host()?;
-    if parsed.scheme() == "http" && !provider::is_loopback(&parsed) {
-        parsed.set_scheme("https").ok()?;
-        if parsed.port() == Some(80) {
-            parsed.set_port(None).ok()?;
-        }
-    }
-    let plain = parsed.username().is_empty()
-        && parsed.password().is_none()
-        && parsed.query().is_none()
-        && parsed.fragment().is_none();
-    (plain && matches!(parsed.scheme(), "https" | "http"))
-        .then(|| parsed.as_str().trim_end_matches('/').to_owned())
-}
+/// The most schemes of a description that are looked at, and the most ways in of one operation.
+const MAX_SCHEMES: usize = 64;
+const MAX_WAYS: usize = 32;
+/// The most that goes along with a credential.
+const MAX_ALSO: usize = 4;
 
 /// How requests are authenticated, as a manifest's `[auth]` has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Auth {
-    pub kind: &'static str,
-    pub header: Option<String>,
-    pub rotates: bool,
+    kind: &'static str,
+    /// The header, or the parameter of the query, that carries it.
+    name: Option<String>,
+    rotates: bool,
+    /// Places and names of what goes along with it.
+    also: Vec<(&'static str, String)>,
+}
+
+impl Auth {
+    fn plain(kind: &'static str) -> Auth {
+        Auth { kind, name: None, rotates: false, also: Vec::new() }
+    }
+
+    /// Its fields, with secrets from variables of the environment that are named after the integration.
+    pub(crate) fn fields(&self, integration: &str) -> Value {
+        let variable = |name: &str| {
+            let upper = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' };
+            let all: String = format!("{integration}_{name}").chars().map(upper).collect();
+            format!("${{env:{all}}}")
+        };
+        let mut fields = json!({ "kind": self.kind, "secret": variable("TOKEN") });
+        if let Some(name) = &self.name {
+            fields[self.kind] = json!(name);
+        }
+        if self.rotates {
+            fields["rotates"] = json!(true);
+        }
+        if !self.also.is_empty() {
+            let one = |(place, name): &(&str, String)| json!({ *place: name, "secret": variable(name) });
+            fields["also"] = self.also.iter().map(one).collect();
+        }
+        fields
+    }
+
+    /// Whether a manifest's `[auth]` is of this kind, at the same place.
+    fn is(&self, was: &Value) -> bool {
+        let named = self.name.as_deref().is_none_or(|name| text(was, self.kind) == Some(name));
+        text(was, "kind") == Some(self.kind) && named
+    }
 }
 
 /// The schemes of a description, and the one that is used.
@@ -107,68 +66,140 @@ pub(crate) struct Security {
     pub notes: Vec<String>,
 }
 
-/// Chooses the scheme that most of the operations take.
-pub(crate) fn security(document: &Document<'_>, operations: &[Described<'_>]) -> Security {
-    let mut schemes: Vec<(&str, Option<Auth>, String)> = Vec::new();
-    let mut secrets = Vec::new();
-    for (name, scheme) in document.table("/components/securitySchemes").take(64) {
-        let Ok(scheme) = document.resolve(scheme) else { continue };
+/// A scheme of a description.
+struct Scheme<'a> {
+    name: &'a str,
+    /// As `[auth]` has it; `None`: it can't be there.
+    auth: Option<Auth>,
+    /// What it is, for people.
+    what: String,
+    /// The place and name of its key, if it is one.
+    key: Option<(String, String)>,
+}
+
+impl<'a> Scheme<'a> {
+    fn read(name: &'a str, scheme: &Value) -> Scheme<'a> {
         let place = text(scheme, "in").unwrap_or_default();
         let field = text(scheme, "name").unwrap_or_default();
         let said = text(scheme, "scheme").unwrap_or_default().to_ascii_lowercase();
         let kind = text(scheme, "type").unwrap_or_default();
+        let key = |kind| Some(Auth { name: Some(field.to_owned()), ..Auth::plain(kind) });
         let auth = match (kind, said.as_str(), place) {
-            ("http", "bearer", _) => Some(Auth { kind: "bearer", header: None, rotates: false }),
-            ("http", "basic", _) => Some(Auth { kind: "basic", header: None, rotates: false }),
-            ("oauth2" | "openIdConnect", ..) => Some(Auth { kind: "bearer", header: None, rotates: true }),
-            ("apiKey", _, "header") if provider::is_header(field) => {
-                Some(Auth { kind: "header", header: Some(field.to_owned()), rotates: false })
-            }
+            ("http", "bearer", _) => Some(Auth::plain("bearer")),
+            ("http", "basic", _) => Some(Auth::plain("basic")),
+            ("oauth2" | "openIdConnect", ..) => Some(Auth { rotates: true, ..Auth::plain("bearer") }),
+            ("apiKey", _, "header") if provider::is_header(field) => key("header"),
+            ("apiKey", _, "query") if !field.is_empty() => key("query"),
             _ => None,
         };
-        if kind == "apiKey" {
-            secrets.push((place.to_owned(), field.to_owned()));
-        }
         let what = match (kind, place) {
             ("apiKey", place) => format!("{name:.60} (a key in the {place:.20} `{field:.60}`)"),
             ("http", _) => format!("{name:.60} (http {said:.30})"),
             (kind, _) => format!("{name:.60} ({kind:.30})"),
         };
-        schemes.push((name, auth, what));
+        let key = (kind == "apiKey").then(|| (place.to_owned(), field.to_owned()));
+        Scheme { name, auth, what, key }
     }
-    let mut taken: HashMap<&str, usize> = HashMap::new();
-    let mut with: HashMap<&str, usize> = HashMap::new();
-    for described in operations {
-        let own = described.operation.get("security").or_else(|| document.root.get("security"));
-        for requirement in
-            own.and_then(Value::as_array).into_iter().flatten().take(32).filter_map(Value::as_object)
-        {
-            for (i, name) in requirement.keys().enumerate() {
-                // The first of several that go together is the credential; the others go with it.
-                let counts = if requirement.len() == 1 || i == 0 { &mut taken } else { &mut with };
-                *counts.entry(name.as_str()).or_default() += 1;
-            }
+}
+
+/// The ways in to an operation: of each the names of the schemes that go together, the credential's first.
+fn ways<'v>(document: &Document<'v>, described: &Described<'v>) -> impl Iterator<Item = Vec<&'v str>> {
+    let own = described.operation.get("security").or_else(|| document.root.get("security"));
+    let all = own.and_then(Value::as_array).into_iter().flatten().take(MAX_WAYS);
+    all.filter_map(Value::as_object).map(|way| way.keys().map(String::as_str).collect())
+}
+
+/// How often each scheme is the credential, and how often it is asked for at all.
+fn counted<'v>(
+    document: &Document<'v>,
+    operations: &[Described<'v>],
+) -> (HashMap<&'v str, usize>, HashMap<&'v str, usize>) {
+    let (mut first, mut any) = (HashMap::new(), HashMap::new());
+    for way in operations.iter().flat_map(|d| ways(document, d)) {
+        for (i, name) in way.into_iter().enumerate() {
+            *first.entry(name).or_default() += usize::from(i == 0);
+            *any.entry(name).or_default() += 1;
         }
     }
-    let usable = schemes.iter().filter(|s| s.1.is_some());
-    let chosen = usable
-        .enumerate()
-        .max_by_key(|(i, s)| (taken.get(s.0).copied().unwrap_or(0), std::cmp::Reverse(*i)))
-        .map(|(_, s)| s);
+    (first, any)
+}
+
+/// The scheme of `[auth]`: the one that most of the `deciding` operations take, but as long as one of them takes the one
+/// that `was` there, that one. `operations` are all that it is for.
+pub(crate) fn security(
+    document: &Document<'_>,
+    operations: &[Described<'_>],
+    deciding: &[Described<'_>],
+    was: Option<&Value>,
+) -> Security {
+    let table = document.table("/components/securitySchemes").take(MAX_SCHEMES);
+    let schemes: Vec<Scheme<'_>> =
+        table.filter_map(|(name, scheme)| Some(Scheme::read(name, document.resolve(scheme).ok()?))).collect();
+    let (first, _) = counted(document, deciding);
+    let takes = |s: &Scheme<'_>| first.get(s.name).copied().unwrap_or(0);
+    let usable = || schemes.iter().filter_map(|s| Some((s, s.auth.as_ref()?))).enumerate();
+    let rank = |(i, (s, _)): &(usize, (&Scheme<'_>, &Auth))| (takes(s), std::cmp::Reverse(*i));
+    // Of several of one kind the one that rotates as the one that was there does.
+    let alike = |auth: &Auth| was.is_some_and(|was| auth.rotates == is(was, "rotates"));
+    let stays = usable()
+        .filter(|(_, (s, auth))| takes(s) > 0 && was.is_some_and(|was| auth.is(was)))
+        .max_by_key(|one| (alike(one.1.1), rank(one)));
+    let chosen = stays.or_else(|| usable().max_by_key(rank)).map(|(_, (s, _))| s);
+    let along = chosen.map(|c| along(document, deciding, &schemes, c)).unwrap_or_default();
+    // What is there gets nothing new to find in the environment by itself.
+    let along = if was.is_some_and(|was| was.get("also").is_none()) { Vec::new() } else { along };
+    let in_auth: BTreeSet<&str> = chosen.into_iter().chain(along.iter().copied()).map(|s| s.name).collect();
+    let (_, any) = counted(document, operations);
     let mut notes = Vec::new();
-    for scheme in &schemes {
-        let uses = taken.get(scheme.0).copied().unwrap_or(0) + with.get(scheme.0).copied().unwrap_or(0);
-        if chosen.is_some_and(|c| c.0 == scheme.0) || uses == 0 {
-            continue;
-        }
-        notes.push(format!(
-            "the security scheme {} of {uses} operations is not in [auth], which has one credential",
-            scheme.2
-        ));
+    for scheme in schemes.iter().filter(|s| !in_auth.contains(s.name)) {
+        let what = &scheme.what;
+        notes.push(match (any.get(scheme.name), &scheme.key) {
+            (Some(uses), _) => {
+                // Only a key has a place of its own to be put into.
+                let also = if scheme.key.is_some() && scheme.auth.is_some() {
+                    "; its `also` can hold it (a manifest that is there gets none by itself)"
+                } else {
+                    ", which has one credential"
+                };
+                format!("the security scheme {what} of {uses} operations is not in [auth]{also}")
+            }
+            (None, Some(_)) => format!(
+                "no operation asks for the security scheme {what}: it is not in [auth], and no argument either where an operation has it as a parameter"
+            ),
+            (None, None) => format!("no operation asks for the security scheme {what}: it is not in [auth]"),
+        });
     }
     if let (None, false) = (chosen, schemes.is_empty()) {
-        let all: Vec<&str> = schemes.iter().map(|s| s.2.as_str()).collect();
+        let all: Vec<&str> = schemes.iter().map(|s| s.what.as_str()).collect();
         notes.push(format!("no credential is sent: [auth] has no kind for {:.300}", all.join(", ")));
     }
-    Security { auth: chosen.and_then(|c| c.1.clone()), secrets, notes }
+    let also = along.iter().filter_map(|s| s.auth.as_ref()).filter_map(|a| Some((a.kind, a.name.clone()?)));
+    let also = also.collect();
+    let auth = chosen.and_then(|c| c.auth.clone()).map(|auth| Auth { also, ..auth });
+    Security { auth, secrets: schemes.iter().filter_map(|s| s.key.clone()).collect(), notes }
+}
+
+/// The keys that go along with a credential wherever it is asked for.
+fn along<'s, 'a>(
+    document: &Document<'_>,
+    operations: &[Described<'_>],
+    schemes: &'s [Scheme<'a>],
+    credential: &'s Scheme<'a>,
+) -> Vec<&'s Scheme<'a>> {
+    let mut with: Option<BTreeSet<&str>> = None;
+    for way in operations.iter().flat_map(|d| ways(document, d)) {
+        if way.first() == Some(&credential.name) {
+            let others: BTreeSet<&str> = way.into_iter().skip(1).collect();
+            with = Some(with.map_or(others.clone(), |all| all.intersection(&others).copied().collect()));
+        }
+    }
+    let with = with.unwrap_or_default();
+    let mut all: Vec<&'s Scheme<'a>> = Vec::new();
+    for scheme in schemes.iter().filter(|s| with.contains(s.name) && s.auth.is_some() && s.key.is_some()) {
+        let is_there = all.iter().copied().chain([credential]).any(|s| s.auth == scheme.auth);
+        if !is_there && all.len() < MAX_ALSO {
+            all.push(scheme);
+        }
+    }
+    all
 }

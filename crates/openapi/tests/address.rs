@@ -127,7 +127,21 @@ fn what_the_preset_does_not_list_has_no_key() {
 #[test]
 fn where_more_than_one_fits_none_is_taken_and_all_are_told() {
     let stripe = described("https://api.stripe.com", ["/v1/refunds", "/v2/core/accounts"]);
-    // The narrower import had one.
+    let both = import(&stripe, &Options::default(), None);
+    assert_eq!(both.report.preset, None);
+    let notes: Vec<&str> = both.report.notes.iter().map(|n| n.note.as_str()).collect();
+    for preset in ["stripe ", "stripe_v2 "] {
+        assert!(
+            notes.iter().any(|n| n.starts_with(&format!("by their address the preset {preset}fits 1 of"))),
+            "{notes:?}"
+        );
+    }
+}
+
+#[test]
+fn a_preset_stays_with_those_that_are_there_and_newcomers_from_elsewhere_get_no_key_by_it() {
+    let carrier = json!([{ "name": "Idempotency-Key", "in": "header", "schema": { "type": "string" } }]);
+    let mut stripe = described("https://api.stripe.com", ["/v1/refunds", "/v2/core/accounts"]);
     let only = |path: &str| Options {
         selection: Selection { paths: vec![path.into()], ..Selection::default() },
         ..Options::default()
@@ -135,12 +149,30 @@ fn where_more_than_one_fits_none_is_taken_and_all_are_told() {
     let first = import(&stripe, &only("/v1/**"), None);
     assert_eq!(first.report.preset.as_deref(), Some("stripe"));
     let wider = import(&stripe, &only("/v2/**"), Some(&first.manifest));
-    assert_eq!(wider.report.changes.changed[""], ["preset"], "{:?}", wider.report.changes);
-    let notes: Vec<&str> = wider.report.notes.iter().map(|n| n.note.as_str()).collect();
-    for preset in ["stripe ", "stripe_v2 "] {
-        assert!(
-            notes.iter().any(|n| n.starts_with(&format!("by their address the preset {preset}fits 1 of"))),
-            "{notes:?}"
-        );
-    }
+    assert!(wider.report.changes.changed.is_empty(), "{:?}", wider.report.changes);
+    assert_eq!(
+        (wider.report.preset.as_deref(), strategies(&wider)),
+        (Some("stripe"), ["key".into(), "none".into()])
+    );
+    let told =
+        |n: &&openapi::report::Note| n.method.as_deref() == Some("two") && n.note.contains("sent elsewhere");
+    assert!(wider.report.notes.iter().any(|n| told(&n)), "{:?}", wider.report.notes);
+    let again = import(&stripe, &Options::default(), Some(&wider.manifest));
+    assert_eq!(again.manifest, wider.manifest, "{:?}", again.report.changes);
+    // A key of its own is not trusted for what the preset knows of another API's.
+    stripe["paths"]["/v2/core/accounts"]["post"]["parameters"] = carrier;
+    let keyed = import(&stripe, &Options::default(), Some(&wider.manifest));
+    let loaded = Integration::parse("m.toml", &keyed.manifest, Format::Toml, Mode::Production).unwrap();
+    let window = |m: &str| {
+        let resolved = loaded.method(m).unwrap().resolve(&Overrides::default()).unwrap();
+        resolved.recovery.replay_for.unwrap().0 / 60_000
+    };
+    assert_eq!((window("one"), window("two")), (23 * 60, 60));
+    // Whatever only reads changes nothing of it either.
+    let reads = Options {
+        selection: Selection { operations: vec!["status".into()], ..Selection::default() },
+        ..Options::default()
+    };
+    let reads = import(&stripe, &reads, Some(&first.manifest));
+    assert_eq!((reads.report.preset.as_deref(), reads.report.methods), (Some("stripe"), 2));
 }

@@ -150,7 +150,8 @@ proptest! {
         let taken: Vec<(&String, &str)> = ops.iter().map(|o| (&o.path, o.verb)).collect();
         let fresh: Vec<Op> = more.into_iter().filter(|o| !taken.contains(&(&o.path, o.verb))).collect();
         let next = [fresh, next].concat();
-        let all = Options { all: true, ..Options::default() };
+        // All that was there may be gone.
+        let all = Options { all: true, replace: true, ..Options::default() };
         let second = Description::read(&described(&next)).unwrap().import(&all, Some(&first.manifest)).unwrap();
         let after = known(&second.manifest);
         for (http, was) in &before {

@@ -1,19 +1,25 @@
 //! `import`: integration manifests from descriptions of APIs. What an operator has changed in a manifest stays.
 
 mod add;
+mod beside;
 mod choose;
+mod tell;
 
 use super::fail::{Done, Fail};
 use super::out::Out;
 use crate::config::{FILE, read_file};
-use add::{Added, add, block};
+use add::{Added, Adding};
+use beside::Beside;
 use choose::{Chosen, choose};
 use openapi::read::MAX_BYTES;
+use openapi::report::Report;
 use openapi::{Description, Options, Selection};
-use serde_json::{Value, json};
+use provider::Mode;
+use serde_json::json;
 use std::collections::BTreeMap;
 use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
+use tell::{plain, tell};
 
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Command {
@@ -88,24 +94,82 @@ pub(super) fn run(command: Command, out: &Out) -> Done {
             "--choose asks at a terminal, and there is none; nothing is written. Choose with --tag, --path or --operation",
         ));
     }
-    let mut documents = Vec::new();
+    let (mut prepared, mut beside) = (Vec::<Prepared>::new(), Beside::default());
     for file in &args.files {
-        documents.extend(one(&args, file, out)?);
+        if let Some(one) = prepare(&args, file, &prepared, &mut beside, out)? {
+            beside.add(file, &one.manifest, &one.text);
+            prepared.push(one);
+        }
+    }
+    // Whatever is refused, is refused before anything is written.
+    let mut configuration = args.add.then(|| Adding::to(&args.config)).transpose()?;
+    if let Some(configuration) = &mut configuration {
+        for one in &mut prepared {
+            one.added = Some(configuration.name(&one.name, &one.manifest)?);
+        }
+    }
+    if !args.dry_run {
+        write_all(&prepared, configuration)?;
+    }
+    let mut documents = Vec::new();
+    for one in &prepared {
+        tell(out, one, args.dry_run);
+        let modes: Vec<&str> = one.modes.iter().map(|m| m.as_str()).collect();
+        let report = serde_json::to_value(&one.report).map_err(|e| Fail::usage(e.to_string()))?;
+        documents.push(json!({
+            "file": one.file.display().to_string(), "manifest": one.manifest.display().to_string(), "modes": modes,
+            "configuration": one.added.map(Added::word), "report": report,
+        }));
     }
     out.document(&json!({ "imported": documents, "written": !args.dry_run }));
     Ok(0)
 }
 
-/// Imports one description, and says what became of it.
-fn one(args: &Args, file: &Path, out: &Out) -> Result<Option<Value>, Fail> {
-    let failed = |e: openapi::Error| Fail::usage(plain(&format!("{}: {e}", file.display())));
-    let description = Description::read(&read(file, MAX_BYTES)?).map_err(failed)?;
+/// A description that was imported, and nothing written of it yet. There may be many: of the loaded integration only what is
+/// told is kept.
+struct Prepared {
+    file: PathBuf,
+    name: String,
+    manifest: PathBuf,
+    /// The manifest is there, and is the same.
+    same: bool,
+    text: String,
+    report: Report,
+    modes: Vec<Mode>,
+    /// The variable of its credential, if that is where it is.
+    secret_variable: Option<String>,
+    authenticates: bool,
+    /// What becomes of the configuration.
+    added: Option<Added>,
+}
+
+/// Imports one description. Nothing is written.
+fn prepare(
+    args: &Args,
+    file: &Path,
+    before: &[Prepared],
+    beside: &mut Beside,
+    out: &Out,
+) -> Result<Option<Prepared>, Fail> {
+    let said = |e: &dyn std::fmt::Display| Fail::usage(plain(&format!("{}: {e}", file.display())));
+    let description = Description::read(&read(file, MAX_BYTES)?).map_err(|e| said(&e))?;
     let name = args.name.clone().unwrap_or_else(|| description.name());
     if name.is_empty()
         || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
         || name.len() > 64
     {
         return Err(Fail::usage(format!("the name {name:?} must be 1 to 64 of A-Z a-z 0-9 _ -")));
+    }
+    if let Some(other) = before.iter().find(|b| b.name == name) {
+        return Err(said(&format_args!(
+            "by its title its name is {name:?}, and so is that of {}; nothing is written. Import one of them by itself, with --name",
+            other.file.display()
+        )));
+    }
+    let manifest = args.out.join(format!("{name}.toml"));
+    let existing = if manifest.exists() { Some(read(&manifest, MAX_BYTES)?) } else { None };
+    if args.name.is_none() && existing.is_none() {
+        beside.unforked(&args.out, &description, &name).map_err(|e| said(&e))?;
     }
     let chosen = if args.choose {
         let asked = choose(&description.operations(), &mut std::io::stdin().lock(), &mut std::io::stderr());
@@ -136,23 +200,42 @@ fn one(args: &Args, file: &Path, out: &Out) -> Result<Option<Value>, Fail> {
         sandbox_url: args.sandbox_url.clone(),
         variables: args.server_variable.iter().cloned().collect::<BTreeMap<_, _>>(),
         preset: args.preset.clone(),
+        replace: args.name.is_some(),
     };
-    let manifest = args.out.join(format!("{name}.toml"));
-    let existing = if manifest.exists() { Some(read(&manifest, MAX_BYTES)?) } else { None };
-    let imported = description.import(&options, existing.as_deref()).map_err(failed)?;
+    let imported = description.import(&options, existing.as_deref()).map_err(|e| match e {
+        openapi::Error::Other { .. } | openapi::Error::Existing(_) => {
+            said(&format_args!("{}: {e}", manifest.display()))
+        }
+        e => said(&e),
+    })?;
     let same = existing.as_ref().is_some_and(|e| *e == imported.manifest);
-    if !args.dry_run && !same {
-        write(&manifest, &imported.manifest)?;
+    let integration = imported.integration;
+    Ok(Some(Prepared {
+        file: file.to_owned(),
+        name,
+        manifest,
+        same,
+        text: imported.manifest,
+        report: imported.report,
+        modes: imported.modes,
+        secret_variable: integration.secret_variable().map(str::to_owned),
+        authenticates: integration.authenticates(),
+        added: None,
+    }))
+}
+
+/// Writes all that is new. Where that fails, it is said what is written already.
+fn write_all(prepared: &[Prepared], configuration: Option<Adding>) -> Result<(), Fail> {
+    let mut written: Vec<String> = Vec::new();
+    let also = |fail: Fail, written: &[String]| match written {
+        [] => fail,
+        all => Fail::usage(format!("{}; written before that: {}", fail.message, all.join(", "))),
+    };
+    for one in prepared.iter().filter(|p| !p.same) {
+        write(&one.manifest, &one.text).map_err(|e| also(e, &written))?;
+        written.push(one.manifest.display().to_string());
     }
-    let added = args.add.then(|| add(&args.config, &name, &manifest)).transpose()?;
-    let written = Written { manifest: &manifest, same, dry_run: args.dry_run, added };
-    tell(out, &imported, &written);
-    let modes: Vec<&str> = imported.modes.iter().map(|m| m.as_str()).collect();
-    let report = serde_json::to_value(&imported.report).map_err(|e| Fail::usage(e.to_string()))?;
-    Ok(Some(
-        json!({ "file": file.display().to_string(), "manifest": manifest.display().to_string(), "modes": modes,
-            "configuration": added.map(Added::word), "report": report }),
-    ))
+    configuration.map_or(Ok(()), Adding::write).map_err(|e| also(e, &written))
 }
 
 /// A file's text, if it isn't larger than it may be.
@@ -187,106 +270,4 @@ fn write(path: &Path, text: &str) -> Result<(), Fail> {
         let _ = std::fs::remove_file(&beside);
         failed(e)
     })
-}
-
-/// How many lines of one kind are shown to people; `--json` has them all.
-const SHOWN: usize = 12;
-
-/// What became of files.
-struct Written<'a> {
-    manifest: &'a Path,
-    same: bool,
-    dry_run: bool,
-    added: Option<Added>,
-}
-
-fn tell(out: &Out, imported: &openapi::Imported, written: &Written<'_>) {
-    let report = &imported.report;
-    let done = match (written.dry_run, written.same) {
-        (true, _) => "would be written",
-        (_, true) => "is as it was",
-        (false, false) => "written",
-    };
-    out.say(format!("{}  {done}", out.bold(&written.manifest.display().to_string())));
-    let recovery: Vec<String> = report.recovery.iter().map(|(word, n)| format!("{n} {word}")).collect();
-    let changing = report.methods - report.reading;
-    let by =
-        if recovery.is_empty() { String::new() } else { format!(" (recovery: {})", recovery.join(", ")) };
-    out.say(format!(
-        "  {} methods: {} read, {changing} change something{by}",
-        report.methods, report.reading
-    ));
-    if let Some(preset) = &report.preset {
-        out.say(format!("  preset {preset}: what is known of how this provider treats keys"));
-    }
-    if report.not_chosen > 0 {
-        out.say(format!("  {} operations are not chosen", report.not_chosen));
-    }
-    let changes = &report.changes;
-    lines(out, "added", &changes.added);
-    lines(out, "removed", &changes.removed);
-    let named = |all: &BTreeMap<String, Vec<String>>| -> Vec<String> {
-        let name = |n: &String| if n.is_empty() { "(the integration)".to_owned() } else { n.clone() };
-        all.iter().map(|(n, fields)| format!("{}: {}", name(n), fields.join(", "))).collect()
-    };
-    lines(out, "changed", &named(&changes.changed));
-    lines(out, "kept as you have it", &named(&changes.kept));
-    lines(out, "left out, as you took them out", &changes.left_out);
-    let skipped: Vec<String> = report
-        .skipped
-        .iter()
-        .map(|s| format!("{}: {} ({})", s.operation, s.detail, s.reason.word()))
-        .collect();
-    lines(out, "skipped", &skipped);
-    let notes: Vec<String> = report
-        .notes
-        .iter()
-        .map(|n| n.method.as_ref().map_or_else(|| n.note.clone(), |m| format!("{m}: {}", n.note)))
-        .collect();
-    lines(out, "notes", &notes);
-    out.say("");
-    match written.added {
-        Some(Added::Now) => out.say("It is named in the configuration now."),
-        Some(Added::Before) => out.say("The configuration names it."),
-        None => {
-            out.say("Name it in counterfoil.toml, if it isn't yet (--add does it):");
-            out.say("");
-            block(&report.integration, written.manifest)
-                .lines()
-                .for_each(|line| out.say(format!("  {line}")));
-        }
-    }
-    out.say("");
-    out.say(match imported.integration.secret_variable() {
-        Some(variable) => format!(
-            "Its credential is read from {variable}. To keep it encrypted instead, write secret = \"store\" in [auth] of the \
-             manifest, and run: counterfoil auth connect {}",
-            report.integration
-        ),
-        None if imported.integration.authenticates() => "Its credential is where [auth] of the manifest says.".into(),
-        None => "Its description names no credential. If the provider wants one, add [auth] to the manifest.".into(),
-    });
-    let modes: Vec<&str> = imported.modes.iter().map(|m| m.as_str()).collect();
-    if modes == ["production"] {
-        out.say("");
-        out.say("It has an address for production only; --sandbox-url gives it one for sandbox mode.");
-    }
-}
-
-/// Text of a description, which must not move a terminal.
-fn plain(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
-}
-
-fn lines(out: &Out, what: &str, all: &[String]) {
-    if all.is_empty() {
-        return;
-    }
-    out.say(out.dim(&format!("{what} ({})", all.len())));
-    for line in all.iter().take(SHOWN) {
-        out.say(format!("  {}", plain(line)));
-    }
-    if all.len() > SHOWN {
-        out.say(format!("  and {} more; --json has them all", all.len() - SHOWN));
-    }
 }
