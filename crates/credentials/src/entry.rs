@@ -17,7 +17,7 @@ pub struct About {
     pub account: String,
     /// `sandbox` or `production`.
     pub mode: String,
-    /// How it is sent: `bearer`, `basic`, `basic NAME`, `header NAME`, `oauth`.
+    /// How it is sent: `bearer`, `basic`, `basic NAME`, `header NAME`, `query NAME`, `oauth`.
     pub kind: String,
     /// Scheme, host and port of where it is sent: what a person was told, and nowhere else.
     pub origins: Vec<String>,

@@ -27,8 +27,8 @@ pub use error::Error;
 pub use key::KeyAt;
 pub use live::{Found, Live, REST, Wanted, ends_soon};
 pub use oauth::{
-    Answer, Away, Client, Code, Connecting, Endpoints, Flow, Server, Servers, Tokens, away, check_url,
-    client_credentials, is_loopback,
+    Answer, Away, Client, ClientAuth, Code, Connecting, Endpoints, Flow, Server, Servers, Tokens, away,
+    check_url, client_credentials, is_loopback,
 };
 pub use place::{VARIABLE, directory};
 pub use refused::{Refused, Ticket};

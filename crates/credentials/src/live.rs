@@ -15,6 +15,7 @@ use crate::oauth::{Client, Flow, Http, Server, Tokens};
 use crate::refused::{Refused, Ticket};
 use crate::store::{Entry, Listing, Store, unix_now};
 use fit::{absent, ended, expired, fitting, is_given};
+use opened::Unread;
 use seal::MasterKey;
 use sha2::{Digest as _, Sha256};
 use std::collections::HashMap;
@@ -76,6 +77,8 @@ struct Inner {
     http: Http,
     seen: Mutex<Option<Seen>>,
     key: Mutex<Option<(String, MasterKey)>>,
+    /// Which one could not be read, and why.
+    unread: Mutex<Option<Unread>>,
     /// Whose turn it is to read the key.
     opening: Arc<tokio::sync::Mutex<()>>,
     turns: Mutex<HashMap<Slot, Turn>>,
@@ -141,6 +144,7 @@ impl Live {
             http: Http::new(),
             seen: Mutex::default(),
             key: Mutex::default(),
+            unread: Mutex::default(),
             opening: Arc::default(),
             turns: Mutex::default(),
         }))

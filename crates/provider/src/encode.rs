@@ -7,10 +7,15 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
+use std::collections::HashMap;
 use std::fmt;
 
+/// The most digits that an exponent may stand for.
+const MAX_DIGITS: i64 = 400;
 /// The deepest nesting that is taken apart.
 const MAX_DEPTH: usize = 16;
+/// The most that is written as pairs, in bytes: each repeats the names around it, so that a short argument may make a long form.
+const MAX_PAIRS: usize = 32 << 20;
 /// RFC 3986 unreserved; all else is encoded, so that no argument can end a segment or a pair.
 const KEEP: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
@@ -52,7 +57,7 @@ pub(crate) fn arguments(text: &str) -> Result<Fields, BadArguments> {
 /// A value one level deep.
 pub(crate) enum Level {
     Null,
-    /// A text, or a number or truth value as it was written.
+    /// A text, a truth value, or a number as [`number`] writes it.
     Scalar(String),
     Array(Vec<Box<RawValue>>),
     Object(Fields),
@@ -66,8 +71,42 @@ pub(crate) fn level(raw: &RawValue, name: &str) -> Result<Level, BadArguments> {
         Some(b'"') => Level::Scalar(serde_json::from_str(text).map_err(bad)?),
         Some(b'[') => Level::Array(serde_json::from_str(text).map_err(bad)?),
         Some(b'{') => Level::Object(serde_json::from_str::<Object>(text).map_err(bad)?.0),
+        Some(b'-' | b'0'..=b'9') => Level::Scalar(number(text, name)?),
         _ => Level::Scalar(text.to_owned()),
     })
+}
+
+/// A number as it is written outside of JSON: without an exponent, which whoever reads a form or a URL may not know, and take
+/// what stands before it for the whole. All other digits are kept.
+fn number(text: &str, name: &str) -> Result<String, BadArguments> {
+    let Some((mantissa, exponent)) = text.split_once(['e', 'E']) else { return Ok(text.to_owned()) };
+    let (sign, mantissa) = mantissa.strip_prefix('-').map_or(("", mantissa), |rest| ("-", rest));
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let digits = format!("{whole}{fraction}");
+    let zeros = digits.len() - digits.trim_start_matches('0').len();
+    let digits = &digits[zeros..];
+    if digits.is_empty() {
+        return Ok("0".into());
+    }
+    // The value is 0.DIGITS times ten to this power.
+    let point = exponent.parse::<i64>().ok().and_then(|e| {
+        let before = i64::try_from(whole.len()).ok()? - i64::try_from(zeros).ok()?;
+        e.checked_add(before).filter(|point| (1 - MAX_DIGITS..=MAX_DIGITS).contains(point))
+    });
+    let point = point.ok_or_else(|| {
+        BadArguments::new(format!(
+            "argument `{name}`: without its exponent the number has more than {MAX_DIGITS} digits"
+        ))
+    })?;
+    let zeros = |n: usize| "0".repeat(n);
+    let plain = match usize::try_from(point) {
+        Ok(point) if point >= digits.len() => format!("{digits}{}", zeros(point - digits.len())),
+        Ok(0) => format!("0.{digits}"),
+        Ok(point) => format!("{}.{}", &digits[..point], &digits[point..]),
+        Err(_) => format!("0.{}{digits}", zeros(usize::try_from(point.unsigned_abs()).unwrap_or_default())),
+    };
+    let plain = if plain.contains('.') { plain.trim_end_matches('0').trim_end_matches('.') } else { &plain };
+    Ok(format!("{sign}{plain}"))
 }
 
 /// A value that must be one text; `None` for null.
@@ -130,9 +169,34 @@ pub(crate) enum Node {
     Object(Vec<(String, Node)>),
 }
 
-/// Puts `node` at `path`, making objects on the way. Nothing that is there already is replaced.
-pub(crate) fn insert(
+/// The fields of a body, found by their names: a caller may give many.
+#[derive(Default)]
+pub(crate) struct Body {
+    fields: Vec<(String, Node)>,
+    at: HashMap<String, usize>,
+}
+
+impl Body {
+    /// Puts `node` at `path`, making objects on the way. Nothing that is there already is replaced.
+    pub(crate) fn insert(&mut self, path: &[String], node: Node) -> Result<(), BadArguments> {
+        let found = path.first().and_then(|first| self.at.get(first)).copied();
+        let before = self.fields.len();
+        insert(&mut self.fields, found, path, node)?;
+        if let Some((name, _)) = self.fields.get(before) {
+            self.at.insert(name.clone(), before);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn into_fields(self) -> Vec<(String, Node)> {
+        self.fields
+    }
+}
+
+/// See [`Body::insert`]; `found`: where the first part of the path is.
+fn insert(
     fields: &mut Vec<(String, Node)>,
+    found: Option<usize>,
     path: &[String],
     node: Node,
 ) -> Result<(), BadArguments> {
@@ -143,7 +207,6 @@ pub(crate) fn insert(
         ))
     };
     let Some((first, rest)) = path.split_first() else { return Err(taken()) };
-    let found = fields.iter().position(|(n, _)| n == first);
     if rest.is_empty() {
         if found.is_some() {
             return Err(taken());
@@ -169,7 +232,10 @@ pub(crate) fn insert(
         };
     }
     match slot {
-        Node::Object(inside) => insert(inside, rest, node),
+        Node::Object(inside) => {
+            let found = inside.iter().position(|(n, _)| rest.first() == Some(n));
+            insert(inside, found, rest, node)
+        }
         _ => Err(taken()),
     }
 }
@@ -221,11 +287,13 @@ pub(crate) struct Pairs {
     pub out: Spliced,
     lists: Lists,
     first: bool,
+    /// Bytes written, names alone.
+    names: usize,
 }
 
 impl Pairs {
     pub(crate) fn new(lists: Lists) -> Pairs {
-        Pairs { out: Spliced::default(), lists, first: true }
+        Pairs { out: Spliced::default(), lists, first: true, names: 0 }
     }
     pub(crate) fn is_empty(&self) -> bool {
         self.first
@@ -234,7 +302,9 @@ impl Pairs {
         if !std::mem::take(&mut self.first) {
             self.out.push_str("&");
         }
-        self.out.push_str(&percent(name));
+        let name = percent(name);
+        self.names += name.len() + 1;
+        self.out.push_str(&name);
         self.out.push_str("=");
     }
     pub(crate) fn text(&mut self, name: &str, value: &str) {
@@ -298,6 +368,9 @@ impl Pairs {
     pub(crate) fn value(&mut self, name: &str, raw: &RawValue, depth: usize) -> Result<(), BadArguments> {
         if depth > MAX_DEPTH {
             return Err(BadArguments::new(format!("an argument is nested deeper than {MAX_DEPTH}")));
+        }
+        if self.names > MAX_PAIRS {
+            return Err(BadArguments::new("the arguments make a form or query longer than 32 MiB"));
         }
         match level(raw, name)? {
             Level::Scalar(s) => self.text(name, &s),

@@ -49,7 +49,7 @@ impl BadArguments {
 /// A credential that is missing or unusable. Nothing was sent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the credential of account {account:?} for {mode} can't be used: {what}; nothing was sent. Set it and reload"
+    "the credential of account {account:?} for {mode} can't be used: {what}; nothing was sent. {}", mend(*.is_kept)
 )]
 pub struct CredentialError {
     /// The account.
@@ -58,6 +58,13 @@ pub struct CredentialError {
     pub mode: String,
     /// What is wrong with it; never its value.
     pub what: String,
+    /// It is what is kept by `counterfoil auth connect` that is wrong, which is looked at with each use: `what` says what to
+    /// run. Others are read at start.
+    pub is_kept: bool,
+}
+
+fn mend(is_kept: bool) -> &'static str {
+    if is_kept { "Nothing has to be reloaded after that" } else { "Set it and reload" }
 }
 
 /// Everything this crate can refuse.
@@ -69,7 +76,7 @@ pub enum Error {
     /// A call's arguments; the caller may correct them.
     #[error(transparent)]
     Arguments(#[from] BadArguments),
-    /// A credential; set it and reload.
+    /// A credential; it says what to do.
     #[error(transparent)]
     Credential(#[from] CredentialError),
 }

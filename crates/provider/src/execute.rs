@@ -6,13 +6,15 @@
 
 mod asking;
 
-use crate::credentials::{Account, Credentials, MISSING};
+use crate::credentials::{Account, Credentials, is_missing};
 use crate::error::BadArguments;
 use crate::judge::{Answer, Judged, Observation, graphql, judge};
 use crate::manifest::Mode;
+use crate::mask::Mask;
 use crate::method::Method;
-use crate::own::{self, Header, NoOwn, Whose};
+use crate::own::{self, NoOwn, Whose};
 use crate::policy::Word;
+use crate::proof::Proof;
 use crate::receipt::Receipt;
 use crate::request::{HttpIntent, answered, get};
 use crate::wire::Wires;
@@ -37,10 +39,10 @@ enum On {
     Fresh,
 }
 
-/// A request on its way, with the header that authenticates it where that had to be looked for.
+/// A request on its way, with what authenticates it where that had to be looked for.
 struct Placed<'a> {
     http: &'a HttpIntent,
-    own: Option<Header>,
+    own: Option<Proof>,
     /// Of an access token that can be renewed.
     ticket: Option<Ticket>,
 }
@@ -183,10 +185,10 @@ impl HttpExecutor {
             if let Some(principal) = &http.principal {
                 let whose = Whose { account, mode, origin: &origin, principal };
                 let own = self.credentials.own(&whose, mark).await?;
-                return Ok(Placed { http, own: Some(own.header), ticket: own.ticket });
+                return Ok(Placed { http, own: Some(own.proof), ticket: own.ticket });
             }
             let kept = self.credentials.kept(&Account { account, mode, origin: &origin }, mark).await?;
-            let (own, ticket) = kept.map_or((None, None), |kept| (Some(kept.header), kept.ticket));
+            let (own, ticket) = kept.map_or((None, None), |kept| (Some(kept.proof), kept.ticket));
             Ok(Placed { http, own, ticket })
         };
         let late = |_| NoOwn::Missing("its credential was not there within the time allowed".into());
@@ -202,13 +204,13 @@ impl HttpExecutor {
         deadline: Instant,
     ) -> Observation {
         let Some(watch) = &self.watch else { return self.exchange(on, request, to, deadline).await };
-        let request = match self.authenticated(request, to) {
-            Ok(request) => request,
+        let (request, mask) = match self.authenticated(request, to) {
+            Ok(ready) => ready,
             // The provider has no part in it.
             Err(why) => return Observation::NotSent(why),
         };
         let origin = own::origin(&request.uri().to_string());
-        let seen = self.wires.exchange(request, on == On::Kept, to.http.cap, deadline).await;
+        let seen = mask.over(self.wires.exchange(request, on == On::Kept, to.http.cap, deadline).await);
         let answered = match &seen {
             Observation::Answer(answer) => answer.status < 500,
             Observation::TooLarge(_) => true,
@@ -221,7 +223,7 @@ impl HttpExecutor {
         seen
     }
 
-    /// Puts the secret in and performs the exchange.
+    /// Puts the secret in and performs the exchange. What comes of it doesn't have the secret.
     async fn exchange(
         &self,
         on: On,
@@ -229,14 +231,19 @@ impl HttpExecutor {
         to: &Placed<'_>,
         deadline: Instant,
     ) -> Observation {
-        let request = match self.authenticated(request, to) {
-            Ok(request) => request,
+        let (request, mask) = match self.authenticated(request, to) {
+            Ok(ready) => ready,
             Err(why) => return Observation::NotSent(why),
         };
-        self.wires.exchange(request, on == On::Kept, to.http.cap, deadline).await
+        mask.over(self.wires.exchange(request, on == On::Kept, to.http.cap, deadline).await)
     }
 
-    fn authenticated(&self, mut request: Request<Bytes>, to: &Placed<'_>) -> Result<Request<Bytes>, String> {
+    /// The request with its secret, and what must not be seen in its answer.
+    fn authenticated(
+        &self,
+        mut request: Request<Bytes>,
+        to: &Placed<'_>,
+    ) -> Result<(Request<Bytes>, Mask), String> {
         let http = to.http;
         // The intent was built from a checked base URL; this guards against one that was not.
         let host = request.uri().host().unwrap_or_default().trim_matches(['[', ']']);
@@ -249,15 +256,14 @@ impl HttpExecutor {
         if http.mode.parse::<Mode>().is_err() {
             return Err(format!("there is no mode {:?}", http.mode));
         }
-        let header = match &to.own {
-            Some(own) => Some(own.clone()),
-            None => self.credentials.header(&http.account, &http.mode).map_err(|e| e.to_string())?,
+        let proof = match &to.own {
+            Some(own) => own.clone(),
+            None => self.credentials.proof(&http.account, &http.mode).map_err(|e| e.to_string())?,
         };
-        if let Some((name, mut value)) = header {
-            value.set_sensitive(true);
-            request.headers_mut().insert(name, value);
-        }
-        Ok(request)
+        proof
+            .put_into(&mut request)
+            .map_err(|why| format!("the credential of account {:?} can't be sent: {why}", http.account))?;
+        Ok((request, Mask::of(proof.secrets())))
     }
 
     /// A GET, and where it leads, within one origin.
@@ -391,7 +397,7 @@ impl Executor for HttpExecutor {
 /// The mark of the credential that it must go out with. What was recorded without a credential has not been sent under any
 /// at first; what was sent since, nobody knows.
 fn recorded(http: &HttpIntent, first: bool) -> Option<&str> {
-    http.credential.as_deref().filter(|mark| !(first && *mark == MISSING))
+    http.credential.as_deref().filter(|mark| !(first && is_missing(mark)))
 }
 
 fn withheld(why: &str) -> Sent {

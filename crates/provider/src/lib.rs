@@ -11,7 +11,8 @@
 //!   the provider said so in a whole answer that the policy recognises; all else is *unknown*;
 //! - nothing is sent that the ledger did not ask for: no retries, no redirects of mutating calls;
 //! - what was recorded goes to the account and base URL that it was recorded for, or nowhere;
-//! - secrets are named in manifests, resolved at start, put in last, and never printed or recorded.
+//! - secrets are named in manifests, resolved at start, put in last, and never printed or recorded; a provider that
+//!   repeats one is not repeated.
 
 pub mod builtin;
 mod content;
@@ -24,11 +25,13 @@ pub mod judge;
 mod lookup;
 mod mail;
 pub mod manifest;
+mod mask;
 mod method;
 mod own;
 mod parse;
 mod policy;
 pub mod preset;
+mod proof;
 mod raw;
 pub mod receipt;
 mod recovery;
@@ -44,15 +47,16 @@ pub use ::credentials::is_loopback;
 pub use content::is_media_type;
 pub use error::{BadArguments, ConfigError, CredentialError, Error};
 pub use execute::{HttpExecutor, ReadOutcome, Watch};
-pub use manifest::{Format, Integration, Mode, is_header, sets_header, takes_part_header};
+pub use manifest::{Closed, Format, Integration, Mode, is_header, sets_header, takes_part_header};
 pub use method::{Method, MethodEffect};
 pub use own::{NoOwn, Own, OwnAccount, OwnCredentials, Whose};
 pub use parse::MAX_MANIFEST;
 pub use policy::KeyScope;
 pub use preset::Preset;
+pub use proof::{Masked, Proof};
 pub use receipt::Receipt;
 pub use recovery::{Origin, Origins, Overrides, Resolved};
 pub use render::{Rendered, render};
 pub use request::{Borne, HttpIntent, Listed, Listing, owned};
 pub use stored::{Kept, StoredAccount};
-pub use text::{nearest, parse_duration, wire_name, wire_names};
+pub use text::{nearest, parse_duration, read_as, wire_name, wire_names};

@@ -1,17 +1,19 @@
 //! Asking a provider about an effect: the question as an intent keeps it, and what the answers mean.
 //!
 //! *Not found* makes a second send possible, so nothing but whole, well-formed lists without a matching object
-//! and without further pages count as that; where only what is newer than the intent was asked for, the clocks must
+//! count as that, and whole is what is known to have no further pages; where only what is newer than the intent was asked for, the clocks must
 //! agree too. An object that bears the effect's key and differs from what was sent may be a copy that somebody made, or
 //! the effect after somebody changed it: it never counts as the receipt, and never as nothing.
 
 mod graphql;
 mod pages;
+mod signs;
 mod since;
 mod walk;
 
 pub(crate) use graphql::Query;
 pub(crate) use pages::{Next, beside, link};
+pub(crate) use signs::{More, Told};
 pub(crate) use since::{DEFAULT_MARGIN, Since, SinceForm};
 
 use crate::judge::{Answer, plain};
@@ -52,6 +54,9 @@ pub(crate) struct LookupPlan {
     pub also_within: Vec<(String, Spliced)>,
     /// JSON pointer to whatever tells of further pages.
     pub more: String,
+    /// The list comes whole, by the operator's word.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub undivided: bool,
     /// How the next page is found.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<Next>,
@@ -126,6 +131,18 @@ pub(crate) struct ConflictPlan {
     pub prove: Option<String>,
 }
 
+/// Why nothing found says nothing, with the sign that says so.
+fn further(sign: Option<&str>) -> String {
+    let rest = "so nothing found says nothing; narrow its query";
+    match sign {
+        None => format!("the look-up has further pages, {rest}"),
+        Some(sign) => format!(
+            "the look-up has further pages by `{sign}` in its answer, {rest}, or say with `more` or `next` in the \
+             manifest's `lookup` what tells of them"
+        ),
+    }
+}
+
 fn unknown(why: impl Into<String>) -> Looked {
     Looked::Unknown { why: why.into() }
 }
@@ -147,8 +164,8 @@ impl Question {
 /// What one page says.
 pub(crate) struct Page {
     pub items: Vec<Box<RawValue>>,
-    /// There are further pages.
-    more: bool,
+    /// What it says of further ones.
+    told: Told,
     /// Where the next one is; or why it can't be asked for, which counts only if it has to be.
     pub next: Option<Result<Question, String>>,
 }
@@ -160,8 +177,8 @@ pub(crate) struct Tally {
     found: Vec<Receipt>,
     /// Objects that bear its key, and differ from what was sent.
     differing: usize,
-    /// The last page tells of further ones.
-    more: bool,
+    /// What the last page says of further ones.
+    told: Option<Told>,
     /// The only object there is has another key.
     others: bool,
     /// Why what was not found may be there all the same.
@@ -231,13 +248,14 @@ impl LookupPlan {
         a: &Answer,
         policy: &Policy,
     ) -> Result<Page, String> {
+        let nothing = || Page { items: Vec::new(), told: Told::Whole, next: None };
         if self.items.is_none() && a.status == 404 {
-            return Ok(Page { items: Vec::new(), more: false, next: None });
+            return Ok(nothing());
         }
         let all = whole(a, policy)?;
         let said = self.graphql.as_ref().map(|_| graphql::more(a, all, &self.more)).transpose()?;
         if self.kept.as_ref().is_some_and(|kept| kept.refuses(all, policy)) {
-            return Ok(Page { items: Vec::new(), more: false, next: None });
+            return Ok(nothing());
         }
         let listed = match &self.items {
             None => Some(vec![all.to_owned()]),
@@ -257,33 +275,48 @@ impl LookupPlan {
                 return Err(format!("the look-up's answer has no list at {at:?}"));
             }
         };
-        let (more, next) = match &self.next {
+        let told = match said {
+            Some(true) => Told::Further(None),
+            Some(false) => Told::Whole,
+            None => self.told(a, all, items.len()),
+        };
+        let next = match &self.next {
             Some(Next::Link(rel)) => {
-                let link = pages::link(a, rel);
-                (link.is_some(), link.map(|to| pages::beside(&here.url, &to).map(Question::at)))
+                pages::link(a, rel).map(|to| pages::beside(&here.url, &to).map(Question::at))
             }
             Some(Next::Cursor(at, name)) => {
                 let cursor =
                     serde_json::from_str::<Value>(all.get()).ok().and_then(|v| plain(v.pointer(at)?));
-                // Behind a query's last page there is a cursor, too.
-                let cursor = cursor.filter(|_| said != Some(false));
-                let next = cursor.map(|c| {
+                // Behind a last page there may be a cursor, too.
+                let cursor = cursor.filter(|_| told != Told::Whole);
+                cursor.map(|c| {
                     Ok(match &self.graphql {
                         None => Question::at(pages::with(&first.url, name, &c)),
                         Some(query) => {
                             Question { url: first.url.clone(), body: Some(query.body(key, Some((name, &c)))) }
                         }
                     })
-                });
-                (said.unwrap_or_else(|| self.tells_of_more(all)), next)
+                })
             }
-            None => (said.unwrap_or_else(|| self.tells_of_more(all)), None),
+            None => None,
         };
-        Ok(Page { items, more, next })
+        Ok(Page { items, told, next })
     }
 
-    fn tells_of_more(&self, all: &RawValue) -> bool {
-        walk(all, &self.more).is_some_and(|m| !matches!(m.get(), "false" | "null" | "0" | "\"\""))
+    /// What an answer says of further pages of a list of which so many objects came.
+    fn told(&self, a: &Answer, all: &RawValue, count: usize) -> Told {
+        let says = More { at: &self.more, next: self.next.as_ref(), undivided: self.undivided };
+        match &self.items {
+            Some(items) => {
+                serde_json::from_str(all.get()).map_or(Told::Unsaid, |all| says.of(a, &all, items, count))
+            }
+            None if walk(all, &self.more)
+                .is_some_and(|m| !matches!(m.get(), "false" | "null" | "0" | "\"\"")) =>
+            {
+                Told::Further(None)
+            }
+            None => Told::Whole,
+        }
     }
 
     fn says_empty(&self, all: &RawValue) -> bool {
@@ -328,7 +361,7 @@ impl LookupPlan {
                 tally.differing += 1;
             }
         }
-        tally.more = page.more;
+        tally.told = Some(page.told.clone());
         if let (Some(since), Some(asked)) = (&self.since, asked) {
             tally.hidden = tally.hidden.or(since.hides(a, asked));
         }
@@ -365,8 +398,15 @@ impl LookupPlan {
         if tally.differing > 0 {
             return unknown("an object bears this effect's key, but differs from what was sent");
         }
-        if tally.more {
-            return unknown("the look-up has further pages, so nothing found says nothing; narrow its query");
+        match &tally.told {
+            Some(Told::Further(sign)) => return unknown(further(sign.as_deref())),
+            Some(Told::Unsaid) => {
+                return unknown(
+                    "the look-up found other objects, and its answer does not say whether there are further pages; \
+                     say how it does, with `more` or `next` in the manifest's `lookup`",
+                );
+            }
+            Some(Told::Whole) | None => {}
         }
         if tally.others {
             return unknown("the look-up led to an object that does not bear this effect's key");

@@ -5,16 +5,20 @@
 
 mod auth;
 mod build;
+mod closed;
+mod credential;
 mod document;
 mod filling;
 mod looking;
 mod multipart;
+mod oauth;
 mod parts;
 
+pub use closed::Closed;
 pub use multipart::takes_part_header;
 pub use parts::{is_header, sets_header};
 
-use crate::credentials::{Auth, SecretRef};
+use crate::credentials::{Also, Auth, SecretRef};
 use crate::error::ConfigError;
 use crate::method::{Home, Method};
 use crate::own::OwnAccount;
@@ -86,7 +90,11 @@ pub struct Integration {
     description: Option<String>,
     preset: Preset,
     home: Arc<Home>,
+    /// Where requests go in the other mode, if anywhere.
+    elsewhere: Option<String>,
     pub(crate) auth: Auth,
+    /// What goes along with the credential.
+    pub(crate) also: Vec<Also>,
     /// The credential is replaced by others of the same account.
     pub(crate) rotates: bool,
     /// See [`Integration::at_any_port`].
@@ -113,7 +121,7 @@ impl Integration {
     /// Not a base URL.
     pub fn with_base_url(mut self, url: &str) -> Result<Integration, ConfigError> {
         let base = parts::base_url(url).map_err(|e| ConfigError::new(&self.name, e))?;
-        self.home = Arc::new(Home { base, closed: None, ..(*self.home).clone() });
+        self.home = Arc::new(Home { base, closed: None, withheld: None, ..(*self.home).clone() });
         for m in &mut self.methods {
             m.home = self.home.clone();
         }
@@ -158,6 +166,14 @@ impl Integration {
     pub fn base_url(&self) -> &str {
         &self.home.base
     }
+    /// Where requests go in a mode: scheme, host, port and path prefix. `None`: nothing is sent in it.
+    #[must_use]
+    pub fn sends_to(&self, mode: Mode) -> Option<&str> {
+        if mode == self.home.mode {
+            return self.home.closed.is_none().then_some(self.home.base.as_str());
+        }
+        self.elsewhere.as_deref()
+    }
     /// The account whose credential its requests carry.
     #[must_use]
     pub fn account(&self) -> &str {
@@ -183,8 +199,8 @@ impl Integration {
     }
     /// Why none of its methods can be called in this mode, if so.
     #[must_use]
-    pub fn closed(&self) -> Option<&str> {
-        self.home.closed.as_deref()
+    pub fn closed(&self) -> Option<&Closed> {
+        self.home.closed.as_ref()
     }
     /// Whether each principal has a credential of its own for it.
     #[must_use]

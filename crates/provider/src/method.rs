@@ -6,8 +6,10 @@ use crate::credentials::MISSING;
 use crate::error::BadArguments;
 use crate::graphql::Document;
 use crate::lookup::{Kept, Next, SinceForm};
+use crate::manifest::Closed;
 use crate::own::{self, How, OwnAccount};
 use crate::policy::{Compares, KeyScope, Keys, Policy};
+use crate::proof::Masked;
 use crate::raw::{BodyKind, Style};
 use crate::recovery::{Limits, Origin};
 use crate::template::Template;
@@ -47,14 +49,16 @@ pub(crate) struct Home {
     /// Scheme, host, port and path prefix, without the last slash.
     pub base: String,
     /// Why nothing is sent there.
-    pub closed: Option<String>,
+    pub closed: Option<Closed>,
     pub headers: Vec<(String, String)>,
     /// The mark of the account's credential, once it has been read.
     pub mark: Arc<Mark>,
     /// Each principal has its own credential: the provider's name for people, and how it is got and sent.
     pub own: Option<(String, Arc<How>)>,
-    /// The header that authenticates a request, its secret masked.
-    pub masked: Option<(String, String)>,
+    /// Each principal may have given its own before nothing was sent here any more.
+    pub withheld: Option<OwnAccount>,
+    /// What authenticates a request, each secret masked.
+    pub masked: Vec<Masked>,
 }
 
 impl Home {
@@ -67,12 +71,23 @@ impl Home {
             mode: self.mode,
             origin: own::origin(&self.base),
             how: how.clone(),
+            is_withheld: false,
         })
     }
 
     /// Whether a request may be made at all.
     pub fn open(&self) -> Result<(), BadArguments> {
-        self.closed.as_ref().map_or(Ok(()), |why| Err(BadArguments::new(why)))
+        self.closed.as_ref().map_or(Ok(()), |why| Err(BadArguments::new(why.to_string())))
+    }
+
+    /// Whether a credential goes into this query parameter.
+    pub fn has_in_query(&self, name: &str) -> bool {
+        self.in_query().any(|own| own == name)
+    }
+
+    /// The query parameters into which credentials go.
+    pub fn in_query(&self) -> impl Iterator<Item = &str> {
+        self.masked.iter().filter(|m| m.place == "query").map(|m| m.name.as_str())
     }
 }
 
@@ -127,6 +142,8 @@ pub(crate) struct Lookup {
     pub items: Option<String>,
     pub matches: Vec<(String, Match)>,
     pub more: String,
+    /// The list comes whole, by the operator's word.
+    pub undivided: bool,
     /// How the next page is found.
     pub next: Option<Next>,
     pub pages: Option<u8>,
@@ -354,11 +371,11 @@ impl Method {
     pub fn read_timeout(&self) -> Millis {
         self.limits.read_timeout
     }
-    /// The header that authenticates its requests, name and value, as people may see it: the secret is masked. `None`: it
-    /// needs none.
+    /// What authenticates its requests, as people may see it: each secret is masked. The credential first, then what goes
+    /// along with it; empty: it needs none.
     #[must_use]
-    pub fn masked_credential(&self) -> Option<&(String, String)> {
-        self.home.masked.as_ref()
+    pub fn masked_credentials(&self) -> &[Masked] {
+        &self.home.masked
     }
     /// The account whose credential is used.
     #[must_use]
@@ -370,6 +387,13 @@ impl Method {
     #[must_use]
     pub fn own_account(&self) -> Option<OwnAccount> {
         self.home.own_account()
+    }
+
+    /// Under which account principals may have given their own, also where nothing is sent in this mode
+    /// ([`crate::Integration::closed`]): for who looks at them, or takes them away.
+    #[must_use]
+    pub fn kept_account(&self) -> Option<OwnAccount> {
+        self.own_account().or_else(|| self.home.withheld.clone())
     }
 
     /// The look-up needs something in the provider's objects that no part of the request puts there.

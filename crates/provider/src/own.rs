@@ -5,93 +5,13 @@
 //! credential is never sent again under another.
 
 use crate::manifest::Mode;
+use crate::proof::{Scheme, marked};
 use crate::stored::OAuth;
 use async_trait::async_trait;
-use base64::Engine as _;
 use credentials::{Client, Endpoints, Ticket};
-use http::{HeaderName, HeaderValue, header};
-use sha2::{Digest as _, Sha256};
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 use zeroize::Zeroizing;
-
-/// The name and value that authenticate a request.
-pub(crate) type Header = (HeaderName, HeaderValue);
-
-/// How a secret becomes a header.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Scheme {
-    Bearer,
-    Basic { username: Option<String> },
-    Header(HeaderName),
-}
-
-/// What stands in the place of a secret where a request is shown.
-const MASKED: &str = "****";
-
-impl Scheme {
-    /// What is asked for, in words.
-    pub fn wanted(&self) -> String {
-        match self {
-            Scheme::Bearer => "an API key or access token (sent as a bearer token)".into(),
-            Scheme::Basic { username: Some(user) } => format!("the password or key of {user:?}"),
-            Scheme::Basic { username: None } => "user name and password, with a colon between".into(),
-            Scheme::Header(name) => format!("an API key (sent in the header {name})"),
-        }
-    }
-
-    /// Itself in a word or two.
-    pub fn word(&self) -> String {
-        match self {
-            Scheme::Bearer => "bearer".into(),
-            Scheme::Basic { username: Some(user) } => format!("basic {user}"),
-            Scheme::Basic { username: None } => "basic".into(),
-            Scheme::Header(name) => format!("header {name}"),
-        }
-    }
-
-    /// The header that will be sent, with its secret masked.
-    pub fn masked(&self) -> (String, String) {
-        match self {
-            Scheme::Bearer => ("Authorization".into(), format!("Bearer {MASKED}")),
-            Scheme::Basic { .. } => ("Authorization".into(), format!("Basic {MASKED}")),
-            Scheme::Header(name) => (name.to_string(), MASKED.into()),
-        }
-    }
-
-    /// The header, marked sensitive.
-    pub fn header(&self, secret: &str) -> Result<Header, String> {
-        let (name, value) = match self {
-            Scheme::Bearer => (header::AUTHORIZATION, format!("Bearer {secret}")),
-            Scheme::Basic { username } => {
-                let pair = match username {
-                    Some(user) => Zeroizing::new(format!("{user}:{secret}")),
-                    None => Zeroizing::new(secret.to_owned()),
-                };
-                let pair = base64::engine::general_purpose::STANDARD.encode(&*pair);
-                (header::AUTHORIZATION, format!("Basic {pair}"))
-            }
-            Scheme::Header(name) => (name.clone(), secret.to_owned()),
-        };
-        let value = Zeroizing::new(value);
-        let mut value = HeaderValue::try_from(value.as_str())
-            .map_err(|_| "it has characters that no header can carry".to_owned())?;
-        value.set_sensitive(true);
-        Ok((name, value))
-    }
-}
-
-/// The mark of a credential: 16 bits of a digest. One in 65,536 other credentials has it too: enough to tell a change,
-/// and too little for whoever reads a ledger to find even a weak secret by trying.
-pub(crate) fn marked(header: Option<&Header>) -> String {
-    let Some((name, value)) = header else { return "none".into() };
-    let mut digest = Sha256::new();
-    digest.update(b"counterfoil credential\0");
-    digest.update(name.as_str());
-    digest.update(b"\0");
-    digest.update(value.as_bytes());
-    digest.finalize().iter().take(2).map(|byte| format!("{byte:02x}")).collect()
-}
 
 /// How a principal's own credential is got and sent.
 #[derive(Debug)]
@@ -148,9 +68,28 @@ pub struct OwnAccount {
     /// Scheme, host and port: it is sent there, and nowhere else.
     pub origin: String,
     pub(crate) how: Arc<How>,
+    pub(crate) is_withheld: bool,
 }
 
 impl OwnAccount {
+    /// One under which nothing is sent in this mode.
+    pub(crate) fn withheld(
+        provider: String,
+        account: String,
+        mode: Mode,
+        origin: String,
+        scheme: Scheme,
+    ) -> OwnAccount {
+        OwnAccount { provider, account, mode, origin, how: How::given(scheme), is_withheld: true }
+    }
+
+    /// Whether nothing is sent under it in this mode. Then it is not known whose tokens could be used: any that are there
+    /// were given for it.
+    #[must_use]
+    pub fn is_withheld(&self) -> bool {
+        self.is_withheld
+    }
+
     /// What is asked for, in words.
     #[must_use]
     pub fn wanted(&self) -> String {
@@ -199,7 +138,7 @@ impl OwnAccount {
     /// # Errors
     /// It can't be sent; the reason does not repeat it.
     pub fn mark(&self, secret: &str) -> Result<String, String> {
-        self.how.scheme.header(secret).map(|header| marked(Some(&header)))
+        self.how.scheme.proof(secret).map(|proof| marked(&proof))
     }
 }
 

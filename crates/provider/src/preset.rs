@@ -2,7 +2,8 @@
 
 use crate::error::ConfigError;
 use crate::parse;
-use crate::policy::{RawIdempotency, split};
+use crate::policy::{Carrier, CarrierKind, RawIdempotency, split};
+use crate::template::Template;
 use crate::text::nearest;
 use serde::Deserialize;
 use std::sync::LazyLock;
@@ -76,6 +77,38 @@ impl Preset {
             Preset::names().filter_map(|name| Some((name, Preset::named(name).ok()?.at))).collect()
         });
         PLACES.iter().find(|(_, places)| places.iter().any(|at| is_at(url, at))).map(|(name, _)| *name)
+    }
+
+    /// The headers that carry a key at some provider: each name is used for nothing else.
+    pub fn headers() -> impl Iterator<Item = &'static str> {
+        static HEADERS: LazyLock<Vec<String>> = LazyLock::new(|| {
+            let presets = Preset::names().filter_map(|name| Preset::named(name).ok());
+            let raw = presets.map(|p| p.idempotency).filter(|i| i.carrier == Some(CarrierKind::Header));
+            raw.filter_map(|i| i.name).collect()
+        });
+        HEADERS.iter().map(String::as_str)
+    }
+
+    /// Where the key travels on the method of this `http` (`POST /payments/{id}/refunds`), unless a manifest says
+    /// otherwise: the place (`header`, `query` or `body`), and the provider's name of it, in a body a JSON pointer. `None`:
+    /// nowhere. `spans`: an argument of the path takes several segments.
+    #[must_use]
+    pub fn carries(&self, http: &str, spans: bool) -> Option<(&'static str, String)> {
+        let (verb, path) = http.split_once(' ')?;
+        let verb = http::Method::from_bytes(verb.as_bytes()).ok()?;
+        let keys = split(&self.idempotency).ok()?.0?;
+        if !keys.cover(&verb, &Template::path(path.trim()).ok()?, spans) {
+            return None;
+        }
+        Some(match keys.carrier {
+            Carrier::Header(name) => ("header", name),
+            Carrier::Query(name) => ("query", name),
+            Carrier::Body(field) => {
+                let escaped = field.iter().map(|f| format!("/{}", f.replace('~', "~0").replace('/', "~1")));
+                ("body", escaped.collect())
+            }
+            Carrier::Variable(_) | Carrier::Directive { .. } => return None,
+        })
     }
 
     /// A preset by name.
@@ -186,14 +219,59 @@ mod tests {
         assert!(stripe.replays_first_answer && stripe.published);
         assert_eq!(keys("increase").unwrap().replay_for, None);
         assert!(!keys("modern_treasury").unwrap().replays_first_answer);
-        assert_eq!(keys("square").unwrap().carrier, Carrier::Body(vec!["idempotency_key".into()]));
-        assert_eq!(keys("aws").unwrap().carrier, Carrier::Body(vec!["ClientToken".into()]));
         assert_eq!(keys("paypal").unwrap().carrier, Carrier::Header("PayPal-Request-Id".into()));
         assert_eq!(keys("checkout").unwrap().carrier, Carrier::Header("Cko-Idempotency-Key".into()));
         assert_eq!(keys("adyen").unwrap().scope, Some(KeyScope::Region));
-        assert!(["square", "adyen", "aws"].iter().all(|name| !keys(name).unwrap().published));
+        assert!(!keys("adyen").unwrap().published);
         assert!(keys("none").is_none());
+        // Whether an endpoint takes a key is said of each by itself.
+        for name in ["aws", "square", "truelayer", "google_cloud", "wise_uuid", "solidgate"] {
+            assert!(keys(name).is_none(), "{name}");
+            assert_eq!(Preset::named(name).unwrap().carries("POST /v2/payments", false), None, "{name}");
+        }
         assert!(Preset::named("strype").unwrap_err().message.contains("\"stripe\""));
+    }
+
+    #[test]
+    fn a_key_without_endpoints_is_said_of_all_of_an_api() {
+        // Of each of these the provider's page says that all requests of these verbs take a key.
+        let all = [
+            "stripe",
+            "stripe_v2",
+            "increase",
+            "modern_treasury",
+            "adyen",
+            "flutterwave",
+            "mangopay",
+            "mollie",
+            "ppro",
+            "svix",
+            "zuora",
+        ];
+        for name in Preset::names() {
+            let i = Preset::named(name).unwrap().idempotency;
+            let graphql =
+                matches!(i.carrier, Some(CarrierKind::GraphqlInput | CarrierKind::GraphqlDirective));
+            let everywhere = i.mode == Some(KeyMode::Dynamic) && i.endpoints.is_none() && !graphql;
+            assert_eq!(everywhere, all.contains(&name), "{name}");
+        }
+    }
+
+    #[test]
+    fn where_a_key_travels() {
+        let carries = |name: &str, http: &str| Preset::named(name).unwrap().carries(http, false);
+        let header = Some(("header", "PayPal-Request-Id".to_owned()));
+        assert_eq!(carries("paypal", "POST /v2/checkout/orders/{id}/capture"), header);
+        assert_eq!(carries("paypal", "POST /v1/payouts"), None);
+        assert_eq!(carries("paypal", "GET /v2/checkout/orders"), None);
+        let field = Some(("body", "/idempotency_key".to_owned()));
+        assert_eq!(carries("plaid", "POST /bank_transfer/create"), field);
+        assert_eq!(Preset::named("plaid").unwrap().carries("POST /bank_transfer/create", true), None);
+        let headers: Vec<&str> = Preset::headers().collect();
+        for name in ["PayPal-Request-Id", "X-idempotence-uuid", "X-GCS-Idempotence-Key", "idempotency"] {
+            assert!(headers.contains(&name), "{headers:?}");
+        }
+        assert!(!headers.contains(&"ClientToken") && !headers.contains(&"requestId"));
     }
 
     #[test]

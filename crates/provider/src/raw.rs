@@ -40,17 +40,21 @@ pub(crate) enum RawAuthKind {
     Bearer,
     Basic,
     Header,
+    Query,
     Oauth,
     None,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RawAuth {
     pub kind: RawAuthKind,
     pub secret: Option<ByMode<Text>>,
     pub username: Option<String>,
     pub header: Option<String>,
+    pub query: Option<String>,
+    #[serde(default)]
+    pub also: Vec<RawAlso>,
     pub per: Option<RawPer>,
     #[serde(default)]
     pub rotates: bool,
@@ -59,10 +63,28 @@ pub(crate) struct RawAuth {
     pub token_url: Option<ByMode<Text>>,
     pub client_id: Option<ByMode<Text>>,
     pub client_secret: Option<ByMode<Text>>,
+    pub client_auth: Option<RawClientAuth>,
     pub scopes: Option<Names>,
     pub flow: Option<RawFlow>,
     pub resource: Option<ByMode<Text>>,
     pub audience: Option<ByMode<Text>>,
+}
+
+/// A secret that goes along with the credential.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RawAlso {
+    pub header: Option<String>,
+    pub query: Option<String>,
+    pub secret: ByMode<Text>,
+}
+
+/// How a client of OAuth shows its secret (RFC 7591, section 2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum RawClientAuth {
+    ClientSecretBasic,
+    ClientSecretPost,
 }
 
 /// How tokens of OAuth are got.
@@ -234,7 +256,7 @@ pub(crate) struct RawLookup {
     pub items: Option<String>,
     #[serde(rename = "match", default)]
     pub matches: Table<RawMatch>,
-    pub more: Option<String>,
+    pub more: Option<RawMore>,
     pub next: Option<RawNext>,
     pub pages: Option<u8>,
     /// What an answer without a list says where there is nothing.
@@ -246,6 +268,48 @@ pub(crate) struct RawLookup {
     pub since_margin: Option<Span>,
     pub visibility_lag: Option<Span>,
     pub processing_bound: Option<Span>,
+}
+
+/// What tells of further pages.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum RawMore {
+    At(String),
+    /// There never are any.
+    Never,
+}
+
+impl RawMore {
+    /// Where it stands, if it does.
+    pub fn at(&self) -> Option<&String> {
+        match self {
+            RawMore::At(at) => Some(at),
+            RawMore::Never => None,
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for RawMore {
+    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        struct V;
+        impl serde::de::Visitor<'_> for V {
+            type Value = RawMore;
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a JSON pointer, or false where there never are further pages")
+            }
+            fn visit_str<E: serde::de::Error>(self, at: &str) -> Result<RawMore, E> {
+                Ok(RawMore::At(at.to_owned()))
+            }
+            fn visit_bool<E: serde::de::Error>(self, more: bool) -> Result<RawMore, E> {
+                if more {
+                    return Err(E::custom(
+                        "say where `more` stands, as a JSON pointer; or false where it never is",
+                    ));
+                }
+                Ok(RawMore::Never)
+            }
+        }
+        d.deserialize_any(V)
+    }
 }
 
 #[derive(Debug, Deserialize)]

@@ -1,5 +1,6 @@
 //! From arguments to the exact request, and to the intent that pins it.
 
+mod apart;
 mod listing;
 mod path;
 mod plans;
@@ -82,6 +83,7 @@ impl Method {
         url.push(&self.path_of(&self.path, args)?);
         let mut query = Pairs::new(Lists::Repeat);
         self.query.iter().for_each(|(name, value)| query.text(name, value));
+        let mut apart = apart::Apart::new(self);
         let mut cookies: Vec<String> = Vec::new();
         let mut headers: Vec<(String, Spliced)> = self
             .home
@@ -90,10 +92,10 @@ impl Method {
             .chain(&self.headers)
             .map(|(n, v)| (n.clone(), Spliced::text(v)))
             .collect();
-        let mut fields: Vec<(String, Node)> = Vec::new();
+        let mut fields = encode::Body::default();
         let mut document = None;
         for (path, raw) in &self.fields {
-            encode::insert(&mut fields, path, Node::Raw(raw.clone()))?;
+            fields.insert(path, Node::Raw(raw.clone()))?;
         }
         for (name, raw) in args {
             if self.is_in_marker(name) {
@@ -101,22 +103,9 @@ impl Method {
             }
             match self.place(name)? {
                 Place::Path => {}
-                Place::Query(to) if self.fills_query(&to) => {
-                    return Err(BadArguments::new(format!(
-                        "the query parameter `{to}` is filled by the gateway; leave `{name}` out"
-                    )));
-                }
                 Place::Query(to) => {
-                    let style = self.style(name);
-                    if style == Some(Style::Members)
-                        && let Level::Object(members) = encode::level(raw, name)?
-                        && let Some((member, _)) = members.iter().find(|(member, _)| self.fills_query(member))
-                    {
-                        return Err(BadArguments::new(format!(
-                            "the query parameter `{member}` is filled by the gateway; leave it out of `{name}`"
-                        )));
-                    }
-                    query.styled(&to, raw, style)?;
+                    apart.stays_in_query(name, &to, raw)?;
+                    query.styled(&to, raw, self.style(name))?;
                 }
                 Place::Header(to) => {
                     let text = match self.style(name) {
@@ -140,11 +129,12 @@ impl Method {
                     cookies.extend(text.map(|t| format!("{to}={t}")));
                 }
                 Place::Body(path) => {
+                    apart.stays_in_body(name, &path, raw)?;
                     let node = match self.style(name) {
                         Some(style) => Node::Styled(raw.clone(), style),
                         None => Node::Raw(raw.clone()),
                     };
-                    encode::insert(&mut fields, &path, node)?;
+                    fields.insert(&path, node)?;
                 }
                 Place::Document => document = Some(&**raw),
             }
@@ -158,23 +148,24 @@ impl Method {
                     value.push_str(quote);
                     headers.push((name.clone(), value));
                 }
-                Carrier::Body(path) => encode::insert(&mut fields, path, Node::Key)?,
+                Carrier::Body(path) => fields.insert(path, Node::Key)?,
                 Carrier::Query(name) => query.key(name),
                 // A method carries a variable as a field of its body, and a directive stands in its document.
                 Carrier::Variable(_) | Carrier::Directive { .. } => {}
             }
         }
         match &self.marker {
-            Some(Marker::Field(path)) => encode::insert(&mut fields, path, Node::Key)?,
+            Some(Marker::Field(path)) => fields.insert(path, Node::Key)?,
             Some(Marker::Query(name)) => query.key(name),
             Some(Marker::Text(path, template)) => {
-                encode::insert(&mut fields, path, Node::Text(marked(template, args)?))?;
+                fields.insert(path, Node::Text(marked(template, args)?))?;
             }
             Some(Marker::MessageId(_)) | None => {}
         }
         if let Some(unique) = &self.unique {
-            encode::insert(&mut fields, &unique.field, Node::Key)?;
+            fields.insert(&unique.field, Node::Key)?;
         }
+        let fields = fields.into_fields();
         if let (true, Some((beside, _))) = (self.is_document(), fields.first()) {
             return Err(BadArguments::new(format!(
                 "there is no argument `{beside}`: the body is one argument by itself"
@@ -255,13 +246,6 @@ impl Method {
         mail::write(&arguments, domain)
     }
 
-    /// Whether the effect key goes into this query parameter. A second one of the name might be the one that counts.
-    fn fills_query(&self, name: &str) -> bool {
-        matches!(&self.keys, Some((keys, _)) if matches!(&keys.carrier, Carrier::Query(key) if key == name))
-            || matches!(&self.marker, Some(Marker::Query(marker)) if marker == name)
-            || self.query.iter().any(|(fixed, _)| fixed == name)
-    }
-
     /// A body that is no text, and what a file's bytes are.
     fn content_of(
         &self,
@@ -321,7 +305,7 @@ impl Method {
     }
 
     /// Where an argument goes: as declared, else into the path that names it, else by the verb.
-    fn place(&self, name: &str) -> Result<Place, BadArguments> {
+    pub(crate) fn place(&self, name: &str) -> Result<Place, BadArguments> {
         if let Some((_, place)) = self.places.iter().find(|(n, _)| n == name) {
             return Ok(place.clone());
         }
@@ -399,10 +383,14 @@ fn filled(
     Ok(Some(out))
 }
 
+fn long_url() -> BadArguments {
+    BadArguments::new("the arguments make the URL longer than 16 KiB")
+}
+
 fn check_url(url: &Spliced) -> Result<(), BadArguments> {
     let whole = url.shown().replace("{key}", "0");
     if whole.len() > MAX_URL {
-        return Err(BadArguments::new("the arguments make the URL longer than 16 KiB"));
+        return Err(long_url());
     }
     whole
         .parse::<http::Uri>()

@@ -3,9 +3,9 @@
 
 use crate::credentials::{Auth, SecretRef, read_secret};
 use crate::manifest::{Integration, Mode};
-use crate::own::{self, Header, Scheme, marked};
-use credentials::{Client, Endpoints, Flow, Live, Ticket, Wanted};
-use std::sync::Arc;
+use crate::own;
+use crate::proof::{Proof, Scheme, marked};
+use credentials::{Client, ClientAuth, Endpoints, Flow, Live, Ticket, Wanted};
 use zeroize::Zeroizing;
 
 /// What a manifest says of OAuth.
@@ -14,6 +14,8 @@ pub(crate) struct OAuth {
     pub endpoints: Endpoints,
     pub client_id: String,
     pub client_secret: ClientSecret,
+    /// `None`: as the server tells.
+    pub client_auth: Option<ClientAuth>,
     pub scopes: Vec<String>,
     pub flow: Flow,
     pub resource: Option<String>,
@@ -43,6 +45,7 @@ impl OAuth {
             endpoints: self.endpoints.clone(),
             id: self.client_id.clone(),
             secret,
+            auth: self.client_auth,
             scopes: self.scopes.clone(),
             flow: self.flow,
             resource: self.resource.clone(),
@@ -125,14 +128,14 @@ impl StoredAccount {
     /// # Errors
     /// It can't be sent; the reason does not repeat it.
     pub fn mark(&self, secret: &str) -> Result<String, String> {
-        self.scheme.header(secret).map(|header| marked(Some(&header)))
+        self.scheme.proof(secret).map(|proof| marked(&proof))
     }
 }
 
 /// A credential that had to be looked for, as a request is sent with it.
 #[derive(Clone, Debug)]
 pub struct Kept {
-    pub(crate) header: Header,
+    pub(crate) proof: Proof,
     pub(crate) ticket: Option<Ticket>,
 }
 
@@ -174,6 +177,11 @@ impl Stored {
         self.live.as_ref()?.mark(&self.wanted(origin).ok()?)
     }
 
+    /// Whether what the manifest names of it could be read.
+    pub fn is_named_right(&self) -> bool {
+        self.client.is_ok()
+    }
+
     /// What is missing, and what to do.
     pub fn check(&self, origin: &str) -> Result<(), String> {
         self.live()?.check(&self.wanted(origin)?)
@@ -182,8 +190,8 @@ impl Stored {
     /// It, and its mark.
     pub async fn find(&self, origin: &str) -> Result<(Kept, String), String> {
         let found = self.live()?.find(&self.wanted(origin)?).await?;
-        let header = self.account.scheme.header(&found.secret)?;
-        Ok((Kept { header, ticket: found.ticket }, found.mark))
+        let proof = self.account.scheme.proof(&found.secret)?;
+        Ok((Kept { proof, ticket: found.ticket }, found.mark))
     }
 
     /// See [`Live::refused`].
@@ -193,12 +201,4 @@ impl Stored {
             _ => false,
         }
     }
-}
-
-/// Tells what requests of an account are recorded with.
-pub(crate) fn mark_source(
-    stored: Arc<Stored>,
-    origin: String,
-) -> Arc<dyn Fn() -> Option<String> + Send + Sync> {
-    Arc::new(move || stored.mark(&origin))
 }

@@ -170,6 +170,13 @@ pub(crate) fn field_path(text: &str) -> Result<Vec<String>, String> {
     Ok(parts)
 }
 
+/// A name as the most careless server reads it: without case (as Unicode folds it, so that `ſ` is an `s`), dots and blanks for
+/// underscores. What is the same here may be taken for one name.
+#[must_use]
+pub fn read_as(name: &str) -> String {
+    name.trim().to_uppercase().to_lowercase().replace(['.', ' '], "_")
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]

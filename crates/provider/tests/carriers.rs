@@ -74,7 +74,8 @@ async fn each_carrier_on_the_wire() {
         ("aws", renamed, format!("\r\n\r\n{{\"a\":1.50,\"clientToken\":\"{KEY}\"}}")),
         ("aws", amz, "\r\ncontent-type: application/x-amz-json-1.0\r\n".to_owned()),
     ] {
-        let seen = wire(&format!("preset = \"{preset}\""), method, r#"{"a":1.50}"#).await;
+        let head = format!("preset = \"{preset}\"\nexecution_policy.idempotency.mode = \"dynamic\"");
+        let seen = wire(&head, method, r#"{"a":1.50}"#).await;
         assert!(seen.contains(&has), "{preset} {method}: {seen}");
         assert_eq!(seen.matches(KEY).count(), 1, "{preset} {method}: {seen}");
     }
@@ -89,7 +90,7 @@ fn no_model_sees_the_field_that_carries_the_key() {
             .input_schema()
             .clone()
     };
-    let square = "preset = \"square\"";
+    let square = "preset = \"square\"\nexecution_policy.idempotency.mode = \"dynamic\"";
     // As copied from the provider's own description.
     let declared = "input = { type = \"object\", required = [\"idempotency_key\", \"amount\"], properties = { idempotency_key = { type = \"string\" }, amount = { type = \"integer\" } } }";
     assert_eq!(
@@ -121,10 +122,26 @@ fn no_model_sees_the_field_that_carries_the_key() {
 #[test]
 fn no_caller_fills_it() {
     for (head, method, args) in [
-        ("preset = \"square\"", "", r#"{"idempotency_key":"mine"}"#),
-        ("preset = \"square\"", "body = \"form\"", r#"{"idempotency_key":"mine"}"#),
-        ("preset = \"square\"", "", r#"{"idempotency_key":null}"#),
-        ("preset = \"aws\"", "body = \"form\"", r#"{"ClientToken":"mine"}"#),
+        (
+            "preset = \"square\"\nexecution_policy.idempotency.mode = \"dynamic\"",
+            "",
+            r#"{"idempotency_key":"mine"}"#,
+        ),
+        (
+            "preset = \"square\"\nexecution_policy.idempotency.mode = \"dynamic\"",
+            "body = \"form\"",
+            r#"{"idempotency_key":"mine"}"#,
+        ),
+        (
+            "preset = \"square\"\nexecution_policy.idempotency.mode = \"dynamic\"",
+            "",
+            r#"{"idempotency_key":null}"#,
+        ),
+        (
+            "preset = \"aws\"\nexecution_policy.idempotency.mode = \"dynamic\"",
+            "body = \"form\"",
+            r#"{"ClientToken":"mine"}"#,
+        ),
         (
             "[execution_policy.idempotency]\nmode = \"dynamic\"\ncarrier = \"body\"\nname = \"input.token\"",
             "",
@@ -135,8 +152,8 @@ fn no_caller_fills_it() {
         let e = request(&i, "m", args).unwrap_err();
         assert!(e.contains("filled by the gateway"), "{head} {args}: {e}");
     }
-    let e = parse("name = \"p\"\nbase_url = \"http://127.0.0.1:1\"\npreset = \"square\"\n[methods.m]\nhttp = \"POST /a\"\nparams = { k = \"body:idempotency_key\" }").unwrap_err();
-    assert!(e.message.contains("carries the effect key") && e.line == Some(6), "{e}");
+    let e = parse("name = \"p\"\nbase_url = \"http://127.0.0.1:1\"\npreset = \"square\"\nexecution_policy.idempotency.mode = \"dynamic\"\n[methods.m]\nhttp = \"POST /a\"\nparams = { k = \"body:idempotency_key\" }").unwrap_err();
+    assert!(e.message.contains("carries the effect key") && e.line == Some(7), "{e}");
 }
 
 #[test]
@@ -162,6 +179,21 @@ fn a_key_only_where_the_provider_is_known_to_honour_it() {
     ] {
         assert_eq!(key_of(preset, path, ""), None, "{preset} {path}");
     }
+    // What is honoured on some endpoints that are not known here is sent where a method says so.
+    for preset in ["square", "aws", "truelayer"] {
+        assert_eq!(key_of(preset, "POST /v2/payments", ""), None, "{preset}");
+        assert!(
+            key_of(preset, "POST /v2/payments", "idempotency = { mode = \"dynamic\" }").is_some(),
+            "{preset}"
+        );
+        // Or says how long it is remembered there, or where it goes.
+        for own in ["retention = \"36h\"", "name = \"token\""] {
+            let said = format!("idempotency = {{ {own} }}");
+            assert!(key_of(preset, "POST /v2/payments", &said).is_some(), "{preset} {own}");
+        }
+        let none = "idempotency = { mode = \"declared\", retention = \"36h\" }";
+        assert_eq!(key_of(preset, "POST /v2/payments", none), None, "{preset}");
+    }
     assert_eq!(
         key_of("paypal", "POST /v1/payments/payouts", "idempotency = { mode = \"dynamic\" }"),
         header("PayPal-Request-Id")
@@ -179,7 +211,9 @@ fn the_scope_of_a_key_is_told_and_recorded() {
         ("square", None),
     ] {
         let i = integration(
-            &format!("preset = \"{preset}\"\naccount = \"acme\""),
+            &format!(
+                "preset = \"{preset}\"\naccount = \"acme\"\nexecution_policy.idempotency.mode = \"dynamic\""
+            ),
             "[methods.m]\nhttp = \"POST /a\"",
         );
         let m = i.method("m").unwrap();
@@ -190,7 +224,7 @@ fn the_scope_of_a_key_is_told_and_recorded() {
         assert_eq!(recorded["base"], "http://127.0.0.1:1/base");
     }
     let i = integration(
-        "preset = \"square\"",
+        "preset = \"square\"\nexecution_policy.idempotency.mode = \"dynamic\"",
         "[methods.m]\nhttp = \"POST /a\"\nidempotency = { scope = \"account\" }",
     );
     assert_eq!(i.method("m").unwrap().key_scope(), Some(KeyScope::Account));
@@ -215,9 +249,12 @@ fn what_a_method_says_of_keys_is_checked() {
     assert!(e("http = \"POST /a\"\nbody = \"none\"\ncontent_type = \"text/plain\"").contains("no body"));
     assert!(e("http = \"POST /a\"\ncontent_type = \"text/\\nplain\"").contains("not a content type"));
     // A method's form without a body can't carry a key in one.
-    let e = parse("name = \"p\"\nbase_url = \"http://127.0.0.1:1\"\npreset = \"square\"\n[methods.m]\nhttp = \"POST /a\"\nbody = \"none\"").unwrap_err();
+    let e = parse("name = \"p\"\nbase_url = \"http://127.0.0.1:1\"\npreset = \"square\"\nexecution_policy.idempotency.mode = \"dynamic\"\n[methods.m]\nhttp = \"POST /a\"\nbody = \"none\"").unwrap_err();
     assert!(e.message.contains("no body"), "{e}");
-    let i = integration("preset = \"square\"", "[methods.m]\nhttp = \"POST /a\"");
+    let i = integration(
+        "preset = \"square\"\nexecution_policy.idempotency.mode = \"dynamic\"",
+        "[methods.m]\nhttp = \"POST /a\"",
+    );
     assert_eq!(body(&request(&i, "m", "{}").unwrap()), format!("{{\"idempotency_key\":\"{KEY}\"}}"));
 }
 

@@ -19,7 +19,11 @@ fn one(auth: &str) -> (counterfoil_provider::Integration, ConfigCredentials) {
 
 #[test]
 fn each_kind() {
-    let header = |auth: &str| one(auth).1.header("p", "sandbox").unwrap().unwrap();
+    let header = |auth: &str| {
+        let proof = one(auth).1.proof("p", "sandbox").unwrap();
+        let (name, value) = proof.headers().next().unwrap();
+        (name.clone(), value.clone())
+    };
     let (n, v) = header("kind = \"bearer\"\nsecret = \"${env:K}\"");
     assert_eq!((n.as_str(), v.to_str().unwrap()), ("authorization", &*format!("Bearer {CANARY}")));
     assert!(v.is_sensitive());
@@ -30,7 +34,7 @@ fn each_kind() {
     );
     let (n, v) = header("kind = \"header\"\nheader = \"X-Api-Key\"\nsecret = \"${env:K}\"");
     assert_eq!((n.as_str(), v.to_str().unwrap()), ("x-api-key", CANARY));
-    assert!(one("kind = \"none\"").1.header("p", "sandbox").unwrap().is_none());
+    assert!(one("kind = \"none\"").1.proof("p", "sandbox").unwrap().is_none());
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), format!("{CANARY}\n")).unwrap();
     let (_, v) = header(&format!("kind = \"bearer\"\nsecret = \"${{file:{}}}\"", file.path().display()));
@@ -40,7 +44,7 @@ fn each_kind() {
 #[test]
 fn nothing_shows_it() {
     let (i, c) = one("kind = \"bearer\"\nsecret = \"${env:K}\"");
-    let header = c.header("p", "sandbox").unwrap();
+    let header = c.proof("p", "sandbox").unwrap();
     let intent = i.method("m").unwrap().intent(r#"{"a":1}"#, &Recovery::new(Strategy::Key)).unwrap();
     let all = format!(
         "{i:?} {c:?} {header:?} {intent:?} {} {}",
@@ -57,14 +61,14 @@ fn a_missing_one_is_named_but_stops_nothing_else() {
     {
         let (_, c) = one(auth);
         assert_eq!(c.missing().len(), 1);
-        let e = c.header("p", "sandbox").unwrap_err().to_string();
+        let e = c.proof("p", "sandbox").unwrap_err().to_string();
         assert!(e.contains("nothing was sent") && !e.contains("/no/such"), "{e}");
     }
     let (_, c) = one("kind = \"none\"");
     assert!(
-        c.header("other", "sandbox").is_err()
-            && c.header("p", "production").is_err()
-            && c.header("p", "x").is_err()
+        c.proof("other", "sandbox").is_err()
+            && c.proof("p", "production").is_err()
+            && c.proof("p", "x").is_err()
     );
 }
 

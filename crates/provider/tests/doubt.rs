@@ -48,7 +48,7 @@ impl Runner for Tool {
 
 fn api(base: &str, auth: &str) -> Integration {
     parse(&format!(
-        "name = \"p\"\naccount = \"acme\"\nbase_url = \"{base}\"\npreset = \"square\"\n{auth}\n[execution_policy.retries]\ninitial_backoff = \"1ms\"\nmax_backoff = \"2ms\"\n[methods.m]\nhttp = \"POST /m\""
+        "name = \"p\"\naccount = \"acme\"\nbase_url = \"{base}\"\npreset = \"square\"\nexecution_policy.idempotency.mode = \"dynamic\"\n{auth}\n[execution_policy.retries]\ninitial_backoff = \"1ms\"\nmax_backoff = \"2ms\"\n[methods.m]\nhttp = \"POST /m\""
     ))
     .unwrap()
 }

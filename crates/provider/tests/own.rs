@@ -61,7 +61,7 @@ impl OwnCredentials for Kept {
 
 fn api(at: SocketAddr) -> Integration {
     parse(&format!(
-        "name = \"p\"\naccount = \"acme\"\nbase_url = \"http://{at}/v1\"\npreset = \"square\"\n[auth]\nkind = \"bearer\"\nper = \"principal\"\n\
+        "name = \"p\"\naccount = \"acme\"\nbase_url = \"http://{at}/v1\"\npreset = \"square\"\nexecution_policy.idempotency.mode = \"dynamic\"\n[auth]\nkind = \"bearer\"\nper = \"principal\"\n\
          [methods.m]\nhttp = \"POST /m\"\nlookup = {{ http = \"GET /m\", items = \"/data\", match = {{ \"/k\" = \"{{key}}\" }} }}\n\
          [methods.r]\nhttp = \"GET /r\""
     ))
@@ -199,7 +199,7 @@ fn manifests_say_whose_it_is() {
     }
     let oauth = |more: &str| {
         format!(
-            "kind = \"oauth\"\nissuer = \"https://as.example\"\nclient_id = \"c\"\nper = \"principal\"\n{more}"
+            "kind = \"oauth\"\nissuer = {{ sandbox = \"https://as.example\", production = \"https://as.example\" }}\nclient_id = \"c\"\nper = \"principal\"\n{more}"
         )
     };
     let own = account(&oauth("client_secret = \"${env:NO_SUCH_VARIABLE}\"")).unwrap();
@@ -209,7 +209,7 @@ fn manifests_say_whose_it_is() {
     assert_eq!(public.client().unwrap().map(|c| (c.id.as_str(), c.secret.is_none())), Some(("c", true)));
     assert!(bearer.identity().is_none() && bearer.client().unwrap().is_none());
     assert_eq!(public.leads_to(), Some(("https://as.example".to_owned(), "c")));
-    let told = "kind = \"oauth\"\nauthorize_url = \"https://people.example/in\"\ntoken_url = \"https://as.example/token\"\nclient_id = \"c\"\nper = \"principal\"";
+    let told = "kind = \"oauth\"\nauthorize_url = { sandbox = \"https://people.example/in\" }\ntoken_url = { sandbox = \"https://as.example/token\" }\nclient_id = \"c\"\nper = \"principal\"";
     let told = account(told).unwrap();
     assert_eq!(told.leads_to(), Some(("https://people.example".to_owned(), "c")));
     assert_eq!(told.identity(), Some(("https://as.example/token", "c")));
@@ -256,7 +256,7 @@ async fn a_principals_refused_token_is_replaced_as_an_operators_is() {
         if auth == "first" { (401, "{}".into()) } else { (200, r#"{"data":[]}"#.into()) }
     });
     let i = parse(&format!(
-        "name = \"p\"\naccount = \"acme\"\nbase_url = \"http://{}\"\npreset = \"square\"\n[auth]\nkind = \"oauth\"\nissuer = \"https://as.example\"\nclient_id = \"c\"\nper = \"principal\"\n[methods.m]\nhttp = \"POST /m\"\n[methods.r]\nhttp = \"GET /r\"",
+        "name = \"p\"\naccount = \"acme\"\nbase_url = \"http://{}\"\npreset = \"square\"\nexecution_policy.idempotency.mode = \"dynamic\"\n[auth]\nkind = \"oauth\"\nissuer = {{ sandbox = \"https://as.example\" }}\nclient_id = \"c\"\nper = \"principal\"\n[methods.m]\nhttp = \"POST /m\"\n[methods.r]\nhttp = \"GET /r\"",
         at.await
     ))
     .unwrap();

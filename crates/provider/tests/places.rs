@@ -24,9 +24,9 @@ async fn server(
 }
 
 const CARRIERS: [&str; 3] = [
-    "preset = \"square\"",
+    "preset = \"square\"\nexecution_policy.idempotency.mode = \"dynamic\"",
     "preset = \"adyen\"",
-    "preset = \"aws\"\n[execution_policy.retries]\nmax_sends = 2",
+    "preset = \"aws\"\nexecution_policy.idempotency.mode = \"dynamic\"\n[execution_policy.retries]\nmax_sends = 2",
 ];
 const ASKED: &str = "lookup = { http = \"GET /m\", items = \"/data\", match = { \"/k\" = \"{key}\" } }";
 
@@ -78,7 +78,7 @@ async fn what_bears_the_key_in_one_of_two_places_is_never_as_nothing() {
         let (at, _) =
             server(move |_| format!("{{\"data\":[{{\"k\":\"{KEY}\",\"note\":\"{note}\"}}]}}")).await;
         let i = parse(&format!(
-            "name = \"p\"\naccount = \"acme\"\nbase_url = \"http://{at}\"\npreset = \"square\"\n[methods.m]\nhttp = \"POST /m\"\nlookup = {{ http = \"GET /m\", items = \"/data\", match = {{ \"/k\" = \"{{key}}\", \"/note\" = {{ contains = \"{{key}}\" }} }} }}"
+            "name = \"p\"\naccount = \"acme\"\nbase_url = \"http://{at}\"\npreset = \"square\"\nexecution_policy.idempotency.mode = \"dynamic\"\n[methods.m]\nhttp = \"POST /m\"\nlookup = {{ http = \"GET /m\", items = \"/data\", match = {{ \"/k\" = \"{{key}}\", \"/note\" = {{ contains = \"{{key}}\" }} }} }}"
         ))
         .unwrap();
         let e = executor(std::slice::from_ref(&i), "one");
@@ -218,7 +218,7 @@ async fn a_look_up_turns_one_page() {
         let (at, seen) =
             server(move |head| if head.contains("cursor=c%202") { b.clone() } else { a.clone() }).await;
         let i = parse(&format!(
-            "name = \"p\"\nbase_url = \"http://{at}\"\npreset = \"square\"\n[methods.m]\nhttp = \"POST /m\"\nlookup = {{ query = {{ limit = \"1\" }}, items = \"/data\", match = {{ \"/k\" = \"{{key}}\" }}, next = {{ at = \"/cursor\", query = \"cursor\" }} }}"
+            "name = \"p\"\nbase_url = \"http://{at}\"\npreset = \"square\"\nexecution_policy.idempotency.mode = \"dynamic\"\n[methods.m]\nhttp = \"POST /m\"\nlookup = {{ query = {{ limit = \"1\" }}, items = \"/data\", match = {{ \"/k\" = \"{{key}}\" }}, next = {{ at = \"/cursor\", query = \"cursor\" }} }}"
         ))
         .unwrap();
         let e = executor(std::slice::from_ref(&i), "one");

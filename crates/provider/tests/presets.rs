@@ -15,13 +15,13 @@ use tokio::net::TcpStream;
 
 /// Preset, prefix of its simulated provider, and what a manifest adds.
 const PROVIDERS: [(&str, &str, &str); 6] = [
-    ("square", "/square/v2", ""),
+    ("square", "/square/v2", "idempotency = { mode = \"dynamic\" }"),
     // The simulated paths are not PayPal's own, so the method asks for the key.
     ("paypal", "/paypal/v2", "idempotency = { mode = \"dynamic\" }"),
     ("adyen", "/adyen/v71", ""),
     ("checkout", "/checkout", ""),
-    ("aws", "/aws", "body = \"form\""),
-    ("aws", "/aws", "idempotency = { carrier = \"body\", name = \"clientToken\" }"),
+    ("aws", "/aws", "body = \"form\"\nidempotency = { mode = \"dynamic\" }"),
+    ("aws", "/aws", "idempotency = { mode = \"dynamic\", carrier = \"body\", name = \"clientToken\" }"),
 ];
 
 struct Stand {
@@ -247,12 +247,26 @@ fn windows_with_their_margins() {
         let r = i.method("m").unwrap().resolve(&Overrides::default()).unwrap();
         (r.recovery.replay_for.unwrap().0 / 60_000, r.retention_published, r.origins.replay_for.word())
     };
+    const DYNAMIC: &str = "idempotency = { mode = \"dynamic\" }";
     for (preset, path, extra, want) in [
-        ("square", "/v2/payments", "", (45, false, "preset")),
+        ("square", "/v2/payments", DYNAMIC, (45, false, "manifest")),
         ("paypal", "/v2/checkout/orders", "", (5 * 60, true, "preset")),
         ("adyen", "/v71/payments", "", (60, false, "preset")),
         ("checkout", "/payments", "", (23 * 60, true, "preset")),
-        ("aws", "/", "", (10, false, "preset")),
+        ("aws", "/", DYNAMIC, (10, false, "manifest")),
+        // What is published of the provider's own carrier is not of another one.
+        (
+            "stripe",
+            "/v1/charges",
+            "idempotency = { mode = \"dynamic\", carrier = \"header\", name = \"X-Request-Id\" }",
+            (60, false, "manifest"),
+        ),
+        (
+            "stripe",
+            "/v1/charges",
+            "idempotency = { mode = \"dynamic\", carrier = \"header\", name = \"idempotency-key\" }",
+            (23 * 60, true, "manifest"),
+        ),
         // What one method's page says, on that method only.
         (
             "paypal",
@@ -261,7 +275,12 @@ fn windows_with_their_margins() {
             (71 * 60, true, "manifest"),
         ),
         ("adyen", "/v71/payments", "idempotency = { retention = \"31d\" }", (30 * 24 * 60, true, "manifest")),
-        ("aws", "/", "idempotency = { retention = \"36h\", margin = \"2h\" }", (34 * 60, true, "manifest")),
+        (
+            "aws",
+            "/",
+            "idempotency = { mode = \"dynamic\", retention = \"36h\", margin = \"2h\" }",
+            (34 * 60, true, "manifest"),
+        ),
         (
             "checkout",
             "/payments",
@@ -271,7 +290,7 @@ fn windows_with_their_margins() {
         (
             "square",
             "/v2/payments",
-            "idempotency = { retention = \"24h\", retention_basis = \"unpublished\" }",
+            "idempotency = { mode = \"dynamic\", retention = \"24h\", retention_basis = \"unpublished\" }",
             (60, false, "manifest"),
         ),
     ] {
@@ -279,7 +298,7 @@ fn windows_with_their_margins() {
     }
     // A window shorter than one send is refused at start.
     let e = parse(
-        "name = \"p\"\nbase_url = \"http://127.0.0.1:1\"\npreset = \"aws\"\n[methods.m]\nhttp = \"POST /\"\nidempotency = { retention = \"15s\", margin = \"10s\" }",
+        "name = \"p\"\nbase_url = \"http://127.0.0.1:1\"\npreset = \"aws\"\n[methods.m]\nhttp = \"POST /\"\nidempotency = { mode = \"dynamic\", retention = \"15s\", margin = \"10s\" }",
     )
     .unwrap_err();
     assert!(e.message.contains("a replay is safe for only"), "{e}");

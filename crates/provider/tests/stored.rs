@@ -118,7 +118,7 @@ fn executor(i: &Integration, store: &Store) -> HttpExecutor {
 async fn a_whole_list_is_asked_for_under_it_too() {
     let (at, seen) = server("").await;
     let i = parse(&format!(
-        "name = \"p\"\naccount = \"acme\"\nbase_url = \"http://{at}\"\npreset = \"square\"\n[auth]\nkind = \"bearer\"\n[methods.m]\nhttp = \"POST /m\"\nlookup = {{ http = \"GET /m\", items = \"/data\", match = {{ \"/k\" = \"{{key}}\" }} }}"
+        "name = \"p\"\naccount = \"acme\"\nbase_url = \"http://{at}\"\npreset = \"square\"\nexecution_policy.idempotency.mode = \"dynamic\"\n[auth]\nkind = \"bearer\"\n[methods.m]\nhttp = \"POST /m\"\nlookup = {{ http = \"GET /m\", items = \"/data\", match = {{ \"/k\" = \"{{key}}\" }} }}"
     ))
     .unwrap();
     let stage = Stage::new(i);
@@ -303,12 +303,13 @@ fn what_does_not_go_together_is_refused() {
     assert_eq!(i.stored().unwrap().kind(), "header x-key");
     let by_mode = "kind = \"bearer\"\nsecret = { sandbox = \"store\", production = \"${env:P}\" }";
     assert!(with(by_mode).unwrap().stored().is_some());
-    let issuer = "kind = \"oauth\"\nclient_id = \"c\"\nissuer = \"https://as.example\"";
+    let issuer = "kind = \"oauth\"\nclient_id = \"c\"\nissuer = { sandbox = \"https://as.example\" }";
     for good in [
         issuer.to_owned(),
         format!("{issuer}\nscopes = [\"a\", \"b:c\"]\nclient_secret = \"store\"\nresource = \"https://api.example\""),
         format!("{issuer}\nflow = \"client_credentials\"\nclient_secret = \"${{env:S}}\""),
-        "kind = \"oauth\"\nclient_id = \"c\"\nflow = \"client_credentials\"\ntoken_url = \"https://as.example/t\"".into(),
+        format!("{issuer}\nflow = \"client_credentials\"\nclient_auth = \"client_secret_post\""),
+        "kind = \"oauth\"\nclient_id = \"c\"\nflow = \"client_credentials\"\ntoken_url = { sandbox = \"https://as.example/t\" }".into(),
     ] {
         let account = with(&good).unwrap().stored().unwrap();
         assert_eq!(account.kind(), "oauth");
@@ -335,6 +336,9 @@ fn what_does_not_go_together_is_refused() {
         (&format!("{issuer}\nscopes = [\"a b\"]"), "is not a scope"),
         (&format!("{issuer}\nflow = \"implicit\""), "client_credentials"),
         (&format!("{issuer}\nscope = \"a\""), "scopes"),
+        (&format!("{issuer}\nclient_auth = \"client_secret_post\""), "there is none"),
+        (&format!("{issuer}\nclient_secret = \"store\"\nclient_auth = \"post\""), "client_secret_post"),
+        ("kind = \"bearer\"\nclient_auth = \"client_secret_post\"", "`client_auth` belongs"),
     ] {
         let e = with(auth).map(|_| ()).unwrap_err().to_string();
         assert!(e.contains(why) && !e.contains("hunter2") && !e.contains("sk_live"), "{auth}: {e}");
@@ -344,6 +348,99 @@ fn what_does_not_go_together_is_refused() {
         "name = \"p\"\nbase_url = \"http://127.0.0.1:1\"\npreset = \"modern_treasury\"\n[auth]\n{issuer}\n[methods.m]\nhttp = \"POST /a\""
     ));
     assert!(e.unwrap_err().to_string().contains("scoped by API key"));
+}
+
+/// `[auth]` of a manifest whose own address is there in both modes.
+fn asked_at(auth: &str, mode: Mode) -> Result<Integration, counterfoil_provider::ConfigError> {
+    let text = format!(
+        "name = \"p\"\nbase_url = {{ sandbox = \"https://sandbox.example\", production = \"https://api.example\" }}\n[auth]\nkind = \"oauth\"\n{auth}\n[methods.m]\nhttp = \"POST /a\"\n[methods.r]\nhttp = \"GET /r\""
+    );
+    Integration::parse("p.toml", &text, Format::Toml, mode)
+}
+
+#[tokio::test]
+async fn sandbox_mode_asks_no_authorization_server_of_production() {
+    let credentials = "client_id = \"c\"\nflow = \"client_credentials\"\nclient_secret = \"${env:S}\"";
+    let code = "client_id = \"c\"\nauthorize_url = \"https://login.example/in\"";
+    for (auth, field) in [
+        (format!("{credentials}\ntoken_url = \"https://login.example/token\""), "token_url"),
+        (format!("{credentials}\nissuer = \"https://login.example\""), "issuer"),
+        (format!("{credentials}\nissuer = {{ production = \"https://login.example\" }}"), "issuer"),
+        (
+            format!(
+                "{code}\ntoken_url = {{ sandbox = \"https://sandbox.example/t\", production = \"https://login.example/t\" }}"
+            ),
+            "authorize_url",
+        ),
+        (
+            "per = \"principal\"\nissuer = \"https://login.example\"\nclient_id = { production = \"c\" }"
+                .to_owned(),
+            "issuer",
+        ),
+    ] {
+        let i = asked_at(&auth, Mode::Sandbox).unwrap();
+        let why = i.closed().unwrap().to_string();
+        for part in ["nothing was sent", "sandbox mode", "authorization server", field, "in [auth]"] {
+            assert!(why.contains(part), "{auth}: {why}");
+        }
+        // Nothing of production's is known there, and nothing is wanted.
+        assert!(i.stored().is_none() && i.own_account().is_none() && !i.authenticates(), "{auth}");
+        assert!(!format!("{i:?}").contains("login.example"), "{i:?}");
+        let all = ConfigCredentials::load_with(std::slice::from_ref(&i), |_| None).unwrap();
+        assert!(all.missing().is_empty(), "{:?}", all.missing());
+        let m = i.method("m").unwrap();
+        assert_eq!(m.intent("{}", &m.recovery(None).unwrap()).unwrap_err().to_string(), why);
+        // In production it is as it was.
+        let i = asked_at(&auth, Mode::Production).unwrap();
+        assert!(i.closed().is_none() && i.authenticates(), "{auth}");
+    }
+    // A mistake is found in either mode.
+    let e = asked_at("client_id = \"c\"\ntoken_url = \"https://login.example/token\"", Mode::Sandbox);
+    assert!(e.unwrap_err().to_string().contains("go together"));
+    for open in [
+        format!("{credentials}\ntoken_url = \"http://127.0.0.1:1/token\""),
+        format!(
+            "{credentials}\ntoken_url = {{ sandbox = \"https://login.example/t\", production = \"https://login.example/t\" }}"
+        ),
+        // The issuer of production alone: the sandbox's server names none.
+        format!(
+            "{credentials}\nissuer = {{ production = \"https://login.example\" }}\ntoken_url = {{ sandbox = \"https://login.example/t\", production = \"https://login.example/t\" }}"
+        ),
+    ] {
+        assert_eq!(asked_at(&open, Mode::Sandbox).unwrap().closed(), None, "{open}");
+    }
+}
+
+#[test]
+fn what_is_closed_in_a_mode_wants_no_credential_there() {
+    let of = |name: &str, base: &str, auth: &str, mode| {
+        let text = format!(
+            "name = \"{name}\"\naccount = \"acme\"\nbase_url = {base}\n[auth]\n{auth}\n[methods.m]\nhttp = \"POST /a\""
+        );
+        Integration::parse("p.toml", &text, Format::Toml, mode).unwrap()
+    };
+    let missing = |all: &[Integration]| {
+        let all = ConfigCredentials::load_with(all, |_| None).unwrap();
+        all.missing().iter().map(|e| e.account.clone()).collect::<Vec<_>>()
+    };
+    let one = "\"https://api.example\"";
+    for auth in [
+        "kind = \"bearer\"\nsecret = \"${env:K}\"",
+        "kind = \"bearer\"",
+        "kind = \"bearer\"\nsecret = { production = \"${env:K}\" }",
+    ] {
+        assert!(missing(&[of("a", one, auth, Mode::Sandbox)]).is_empty(), "{auth}");
+        assert_eq!(missing(&[of("a", one, auth, Mode::Production)]), ["acme"], "{auth}");
+    }
+    // Another integration uses the account, and is not closed, whichever comes first.
+    let env = "kind = \"bearer\"\nsecret = \"${env:K}\"";
+    let (closed, open) =
+        (of("a", one, env, Mode::Sandbox), of("b", "\"http://127.0.0.1:1\"", env, Mode::Sandbox));
+    assert_eq!(missing(&[closed.clone(), open.clone()]), ["acme"]);
+    assert_eq!(missing(&[open.clone(), closed.clone()]), ["acme"]);
+    let all = ConfigCredentials::load_with(&[closed, open], |_| Some("k".into())).unwrap();
+    use counterfoil_provider::Credentials as _;
+    assert!(!all.proof("acme", "sandbox").unwrap().is_none());
 }
 
 #[tokio::test]

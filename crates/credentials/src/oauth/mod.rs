@@ -34,6 +34,15 @@ pub enum Flow {
     ClientCredentials,
 }
 
+/// How a client shows its secret at the token endpoint (RFC 6749, section 2.3.1; names of RFC 7591).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClientAuth {
+    /// In the header: `client_secret_basic`.
+    Basic,
+    /// In the body: `client_secret_post`.
+    Post,
+}
+
 /// Where an authorization server is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Endpoints {
@@ -73,6 +82,8 @@ pub struct Client {
     pub id: String,
     /// Its secret, if it has one.
     pub secret: Option<Zeroizing<String>>,
+    /// How it shows it; `None`: as the server tells, in the header where that tells nothing.
+    pub auth: Option<ClientAuth>,
     /// What is asked for.
     pub scopes: Vec<String>,
     /// How tokens are got.

@@ -3,7 +3,7 @@
 use super::answer::Code;
 use super::http::{Http, NoAnswer};
 use super::metadata::{Server, server};
-use super::{Client, known};
+use super::{Client, ClientAuth, known};
 use crate::entry::MAX_SECRET;
 use crate::error::Error;
 use crate::store::unix_now;
@@ -59,7 +59,11 @@ pub(super) type Known =
 
 /// The library's client.
 pub(super) fn basic(client: &Client, server: &Server) -> Known {
-    let how = if server.secret_in_body { AuthType::RequestBody } else { AuthType::BasicAuth };
+    let how = match client.auth {
+        Some(ClientAuth::Post) => AuthType::RequestBody,
+        None if server.secret_in_body => AuthType::RequestBody,
+        Some(ClientAuth::Basic) | None => AuthType::BasicAuth,
+    };
     let known = BasicClient::new(ClientId::new(client.id.clone()))
         .set_token_uri(TokenUrl::from_url(server.token.clone()))
         .set_auth_type(how);

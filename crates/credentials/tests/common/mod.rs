@@ -83,6 +83,7 @@ impl Played {
             flow: Flow::Code,
             resource: Some("https://api.example/v1".into()),
             audience: None,
+            auth: None,
         }
     }
 }

@@ -1,46 +1,102 @@
 //! `[auth]`: how an account authenticates, and where its credential is from.
 
-use super::Mode;
-use crate::credentials::{Auth, SecretRef};
-use crate::own::Scheme;
+use super::closed::Closed;
+use super::{Mode, oauth};
+use crate::credentials::{Also, Auth, SecretRef};
 use crate::parse::{ByMode, Text};
-use crate::raw::{RawAuth, RawAuthKind, RawFlow, RawPer};
-use crate::stored::{ClientSecret, OAuth};
-use credentials::{Endpoints, Flow, check_url};
+use crate::proof::Scheme;
+use crate::raw::{RawAlso, RawAuth, RawAuthKind, RawPer};
 use http::HeaderName;
 
 /// The word by which a manifest says that the credential is in the user's store.
 const STORE: &str = "store";
+/// The most secrets that go along with a credential.
+const MOST_ALSO: usize = 4;
 
-pub(super) fn auth(raw: Option<RawAuth>, mode: Mode) -> Result<Auth, String> {
-    let Some(raw) = raw else { return Ok(Auth::None) };
-    if raw.kind == RawAuthKind::Oauth {
-        let own = raw.per == Some(RawPer::Principal);
-        let oauth = oauth(raw, mode)?;
-        return if own { each(&oauth).map(|()| Auth::OwnTokens(oauth)) } else { Ok(Auth::OAuth(oauth)) };
+/// What `[auth]` says.
+pub(super) struct Said {
+    pub auth: Auth,
+    /// What goes along with the credential.
+    pub also: Vec<Also>,
+    /// Why nothing is sent in this mode, if its authorization server may not be asked.
+    pub closed: Option<Closed>,
+    /// Where nothing is sent in this mode: how each principal's own would be sent, if each has its own.
+    pub withheld: Option<Scheme>,
+}
+
+/// What an integration's addresses mean for how it authenticates.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// Nothing is sent in this mode.
+    Closed,
+    /// It is for sandbox mode alone, so that nothing in its manifest is production's.
+    SandboxAlone,
+    Open,
+}
+
+/// Reads it for a mode. Where nothing is sent in it, it is checked as it can be used, in production if it can, and nothing of
+/// it is kept: neither a place nor a secret of production's is known to who serves in sandbox mode.
+pub(super) fn auth(raw: Option<RawAuth>, mode: Mode, reach: Reach) -> Result<Said, String> {
+    let Some(raw) = raw else {
+        return Ok(Said { auth: Auth::None, also: Vec::new(), closed: None, withheld: None });
+    };
+    let shut = match raw.kind {
+        RawAuthKind::Oauth => oauth::closed(&raw, mode, reach),
+        _ => None,
+    };
+    if reach == Reach::Closed || shut.is_some() {
+        let (auth, _) = in_mode(raw.clone(), Mode::Production)
+            .or_else(|why| in_mode(raw, Mode::Sandbox).map_err(|_| why))?;
+        let withheld = auth.own().map(|how| how.scheme.clone());
+        return Ok(Said { auth: Auth::None, also: Vec::new(), closed: shut, withheld });
     }
-    if let Some(field) = of_oauth(&raw) {
+    let (auth, also) = in_mode(raw, mode)?;
+    Ok(Said { auth, also, closed: None, withheld: None })
+}
+
+/// As it is used in a mode.
+fn in_mode(mut raw: RawAuth, mode: Mode) -> Result<(Auth, Vec<Also>), String> {
+    let also = std::mem::take(&mut raw.also);
+    let auth = match raw.kind {
+        RawAuthKind::Oauth => {
+            let own = raw.per == Some(RawPer::Principal);
+            let tokens = oauth::oauth(raw, mode)?;
+            if own { oauth::each(&tokens).map(|()| Auth::OwnTokens(tokens))? } else { Auth::OAuth(tokens) }
+        }
+        _ => given(raw, mode)?,
+    };
+    let also = along(also, &auth, mode)?;
+    Ok((auth, also))
+}
+
+/// By a secret that somebody gives.
+fn given(raw: RawAuth, mode: Mode) -> Result<Auth, String> {
+    if let Some(field) = oauth::of_oauth(&raw) {
         return Err(format!("`{field}` belongs to auth kind = \"oauth\""));
     }
-    let scheme = match (raw.kind, raw.header) {
-        (RawAuthKind::None, header) => {
-            return match (&raw.secret, &raw.username, header, raw.per) {
-                (None, None, None, None) => Ok(Auth::None),
+    let scheme = match (raw.kind, raw.header, raw.query) {
+        (RawAuthKind::None, None, None) => {
+            return match (&raw.secret, &raw.username, raw.per) {
+                (None, None, None) => Ok(Auth::None),
                 _ => Err("auth kind = \"none\" takes nothing else".into()),
             };
         }
-        (kind, _) if raw.username.is_some() && kind != RawAuthKind::Basic => {
+        (RawAuthKind::None, ..) => return Err("auth kind = \"none\" takes nothing else".into()),
+        (kind, ..) if raw.username.is_some() && kind != RawAuthKind::Basic => {
             return Err("`username` belongs to auth kind = \"basic\"".into());
         }
-        (RawAuthKind::Header, Some(name)) => Scheme::Header(
-            HeaderName::try_from(name.as_str()).map_err(|_| format!("{name:?} is not a header's name"))?,
-        ),
-        (RawAuthKind::Header, None) => {
+        (RawAuthKind::Header, Some(name), None) => Scheme::Header(header_name(&name)?),
+        (RawAuthKind::Header, None, _) => {
             return Err("auth kind = \"header\" needs `header = \"X-Api-Key\"`".into());
         }
-        (_, Some(_)) => return Err("`header` belongs to auth kind = \"header\"".into()),
-        (RawAuthKind::Basic, None) => Scheme::Basic { username: raw.username },
-        (RawAuthKind::Bearer | RawAuthKind::Oauth, None) => Scheme::Bearer,
+        (RawAuthKind::Query, None, Some(name)) => Scheme::Query(parameter(name)?),
+        (RawAuthKind::Query, _, None) => {
+            return Err("auth kind = \"query\" needs `query = \"api_key\"`".into());
+        }
+        (_, Some(_), _) => return Err("`header` belongs to auth kind = \"header\"".into()),
+        (_, _, Some(_)) => return Err("`query` belongs to auth kind = \"query\"".into()),
+        (RawAuthKind::Basic, ..) => Scheme::Basic { username: raw.username },
+        (RawAuthKind::Bearer | RawAuthKind::Oauth, ..) => Scheme::Bearer,
     };
     if raw.per == Some(RawPer::Principal) {
         return match (raw.secret, raw.rotates) {
@@ -65,102 +121,66 @@ pub(super) fn auth(raw: Option<RawAuth>, mode: Mode) -> Result<Auth, String> {
     })
 }
 
+fn header_name(name: &str) -> Result<HeaderName, String> {
+    HeaderName::try_from(name).map_err(|_| format!("{name:?} is not a header's name"))
+}
+
+fn parameter(name: String) -> Result<String, String> {
+    if name.is_empty() || name.chars().any(char::is_control) {
+        return Err("auth `query` must be the name of a query parameter".into());
+    }
+    Ok(name)
+}
+
+/// What goes along: the operator's, whosever the credential is; each in a place of its own.
+fn along(all: Vec<RawAlso>, auth: &Auth, mode: Mode) -> Result<Vec<Also>, String> {
+    let Some(first) = auth.scheme() else {
+        return if all.is_empty() {
+            Ok(Vec::new())
+        } else {
+            Err("`also` goes along with a credential, and there is none; set `kind`".into())
+        };
+    };
+    if all.len() > MOST_ALSO {
+        return Err(format!("`also` has {MOST_ALSO} secrets at most"));
+    }
+    let mut taken = vec![first.clone()];
+    let mut out = Vec::new();
+    for RawAlso { header, query, secret: by } in all {
+        let scheme = match (header, query) {
+            (Some(name), None) => Scheme::Header(header_name(&name)?),
+            (None, Some(name)) => Scheme::Query(parameter(name)?),
+            _ => return Err("each of `also` needs `header` or `query`, the name of one place".into()),
+        };
+        let is_free = |other: &Scheme| match scheme.header() {
+            Some(name) => other.header() != Some(name),
+            None => other.query() != scheme.query(),
+        };
+        if !taken.iter().all(is_free) {
+            return Err(format!("`also`: {} has a secret already", scheme.word()));
+        }
+        let named = [&by.sandbox, &by.production].into_iter().flatten().try_for_each(|text| {
+            secret(&text.0)?.map(drop).ok_or_else(|| {
+                "`also` can't be in the store, which keeps one secret of an account; name it, as \"${env:NAME}\" or \"${file:PATH}\"".to_owned()
+            })
+        });
+        named?;
+        let text = of_mode(by, mode).ok_or_else(|| format!("`also` has no `secret` for {mode}"))?;
+        taken.push(scheme.clone());
+        out.push((scheme, SecretRef::parse(&text)?));
+    }
+    Ok(out)
+}
+
 /// Where a secret is; `None`: in the store.
-fn secret(text: &str) -> Result<Option<SecretRef>, String> {
+pub(super) fn secret(text: &str) -> Result<Option<SecretRef>, String> {
     if text == STORE { Ok(None) } else { SecretRef::parse(text).map(Some) }
 }
 
-fn of_mode(by: ByMode<Text>, mode: Mode) -> Option<String> {
+pub(super) fn of_mode(by: ByMode<Text>, mode: Mode) -> Option<String> {
     let text = match mode {
         Mode::Sandbox => by.sandbox,
         Mode::Production => by.production,
     };
     text.map(|t| t.0)
-}
-
-/// The first field that only OAuth knows.
-fn of_oauth(raw: &RawAuth) -> Option<&'static str> {
-    let given = [
-        ("issuer", raw.issuer.is_some()),
-        ("authorize_url", raw.authorize_url.is_some()),
-        ("token_url", raw.token_url.is_some()),
-        ("client_id", raw.client_id.is_some()),
-        ("client_secret", raw.client_secret.is_some()),
-        ("scopes", raw.scopes.is_some()),
-        ("flow", raw.flow.is_some()),
-        ("resource", raw.resource.is_some()),
-        ("audience", raw.audience.is_some()),
-    ];
-    given.into_iter().find(|(_, given)| *given).map(|(name, _)| name)
-}
-
-/// Whether each principal can have tokens of its own so.
-fn each(oauth: &OAuth) -> Result<(), String> {
-    if oauth.flow == Flow::ClientCredentials {
-        return Err(
-            "flow = \"client_credentials\" is one account for all callers: leave `per` out, or `flow`".into(),
-        );
-    }
-    // The store is one user's on one machine, and has a client's secret beside tokens only.
-    if oauth.client_secret == ClientSecret::Kept {
-        return Err("client_secret = \"store\" is kept with the tokens of one user, and with per = \"principal\" each caller has its own: name it, as \"${env:NAME}\" or \"${file:PATH}\"".into());
-    }
-    Ok(())
-}
-
-fn oauth(raw: RawAuth, mode: Mode) -> Result<OAuth, String> {
-    if raw.secret.is_some() {
-        return Err("auth kind = \"oauth\" has no `secret`: its tokens are got by `counterfoil auth connect`; the client's own is `client_secret`".into());
-    }
-    if raw.rotates {
-        return Err("auth kind = \"oauth\" knows which tokens are of one account: leave `rotates` out".into());
-    }
-    if raw.username.is_some() || raw.header.is_some() {
-        return Err("`username` and `header` don't belong to auth kind = \"oauth\"".into());
-    }
-    for by in [&raw.issuer, &raw.authorize_url, &raw.token_url, &raw.resource].into_iter().flatten() {
-        for text in [&by.sandbox, &by.production].into_iter().flatten() {
-            check_url(&text.0)?;
-        }
-    }
-    for text in raw.client_secret.iter().flat_map(|by| [&by.sandbox, &by.production]).flatten() {
-        secret(&text.0)?;
-    }
-    let flow = match raw.flow {
-        None | Some(RawFlow::Code) => Flow::Code,
-        Some(RawFlow::ClientCredentials) => Flow::ClientCredentials,
-    };
-    let named = |by: Option<ByMode<Text>>| by.and_then(|by| of_mode(by, mode));
-    let (issuer, authorize, token) = (named(raw.issuer), named(raw.authorize_url), named(raw.token_url));
-    let endpoints = match (issuer, authorize, token) {
-        (Some(issuer), None, None) => Endpoints::Discover { issuer },
-        (issuer, authorize, Some(token)) if authorize.is_some() || flow == Flow::ClientCredentials => {
-            Endpoints::Given { issuer, authorize, token }
-        }
-        (None, None, None) => {
-            return Err(format!(
-                "auth has no authorization server for {mode}; set `issuer`, or `authorize_url` and `token_url`"
-            ));
-        }
-        _ => return Err("`authorize_url` and `token_url` go together; or set `issuer` alone".into()),
-    };
-    let client_id = named(raw.client_id).filter(|id| !id.is_empty());
-    let client_id = client_id.ok_or_else(|| format!("auth kind = \"oauth\" needs `client_id` for {mode}"))?;
-    let client_secret = match (named(raw.client_secret), flow) {
-        (Some(text), _) => match secret(&text)? {
-            Some(named) => ClientSecret::Named(named),
-            None => ClientSecret::Kept,
-        },
-        // Such a client has nothing else to show.
-        (None, Flow::ClientCredentials) => ClientSecret::Kept,
-        (None, Flow::Code) => ClientSecret::None,
-    };
-    let scopes = raw.scopes.map(|s| s.0).unwrap_or_default();
-    // RFC 6749, section 3.3.
-    let fit = |b: u8| matches!(b, 0x21 | 0x23..=0x5b | 0x5d..=0x7e);
-    if let Some(bad) = scopes.iter().find(|s| s.is_empty() || !s.bytes().all(fit)) {
-        return Err(format!("{bad:?} is not a scope; write each as an item of the list"));
-    }
-    let (resource, audience) = (named(raw.resource), named(raw.audience));
-    Ok(OAuth { endpoints, client_id, client_secret, scopes, flow, resource, audience })
 }

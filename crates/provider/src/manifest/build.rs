@@ -1,6 +1,8 @@
 //! Checks a manifest as written and builds the types from it.
 
-use super::auth::auth;
+use super::auth::{Reach, Said, auth};
+use super::closed::base_in;
+use super::credential::has_its_places;
 use super::filling::Filling;
 use super::multipart::{part_headers, part_types};
 use super::parts::{
@@ -12,6 +14,7 @@ use crate::credentials::Auth;
 use crate::error::ConfigError;
 use crate::graphql::{Beside, Kind};
 use crate::method::{Home, Method, MethodEffect, Place};
+use crate::own::{self, OwnAccount};
 use crate::parse;
 use crate::policy::{Basis, Carrier, KeyLookup, KeyMode, KeyScope, Keys, Policy, RawIdempotency, split};
 use crate::preset::Preset;
@@ -50,15 +53,30 @@ pub(super) fn integration(
         base_url(&url.0).map_err(|e| top("base_url", e))?;
     }
     let (base, closed) = base_in(&raw.base_url, mode).map_err(|e| top("base_url", e))?;
+    let other = if mode == Mode::Sandbox { Mode::Production } else { Mode::Sandbox };
+    let elsewhere = base_in(&raw.base_url, other).ok().filter(|(_, closed)| closed.is_none());
     let preset_name = raw.preset.as_deref().unwrap_or("none");
     let preset = Preset::named(preset_name).map_err(|e| top("preset", e.message))?;
     let rotates = raw.auth.as_ref().is_some_and(|a| a.rotates);
-    let auth = auth(raw.auth, mode).map_err(|e| top("auth", e))?;
+    let reach = match (&closed, &raw.base_url.production) {
+        (Some(_), _) => Reach::Closed,
+        (None, None) => Reach::SandboxAlone,
+        (None, Some(_)) => Reach::Open,
+    };
+    let Said { auth, also, closed: shut, withheld } =
+        auth(raw.auth, mode, reach).map_err(|e| top("auth", e))?;
+    // Where it is closed for its address, what was given before was for the address that it has.
+    let was_at = elsewhere.as_ref().filter(|_| closed.is_some()).map_or(&base, |(base, _)| base);
+    let was_at = own::origin(was_at);
+    let closed = closed.or(shut);
     let headers = headers(&raw.headers).map_err(|e| top("headers", e))?;
     let account = raw.account.unwrap_or_else(|| raw.name.clone());
-    let own = auth.own().map(|how| (raw.title.clone().unwrap_or_else(|| raw.name.clone()), how));
-    let masked = auth.masked();
-    let home = Arc::new(Home { account, mode, base, closed, headers, mark: Arc::default(), own, masked });
+    let provider = raw.title.clone().unwrap_or_else(|| raw.name.clone());
+    let withheld = withheld.map(|s| OwnAccount::withheld(provider.clone(), account.clone(), mode, was_at, s));
+    let own = auth.own().map(|how| (provider, how));
+    let masked = auth.masked(&also);
+    let home =
+        Arc::new(Home { account, mode, base, closed, headers, mark: Arc::default(), own, withheld, masked });
     // Tokens are replaced by others of the same account all the time.
     let replaced = rotates || matches!(auth, Auth::OAuth(_) | Auth::OwnTokens(_));
 
@@ -120,39 +138,13 @@ pub(super) fn integration(
         description: raw.description,
         preset,
         home,
+        elsewhere: elsewhere.map(|(base, _)| base),
         auth,
+        also,
         rotates,
         any_port: false,
         methods,
     })
-}
-
-/// Where requests go in a mode, and why none does, if so. One address alone is production's: who serves in sandbox mode
-/// must not reach it by having said nothing.
-fn base_in(by: &parse::ByMode<parse::Text>, mode: Mode) -> Result<(String, Option<String>), String> {
-    /// Where nothing is (RFC 6761, section 6.4): not even a mistake of ours could be answered.
-    const NOWHERE: &str = "https://no-sandbox-host.invalid";
-    if mode == Mode::Production {
-        let base = by.production.as_ref();
-        let base = base.ok_or("there is no base_url for production; add `production = \"https://…\"`")?;
-        return Ok((base_url(&base.0)?, None));
-    }
-    let closed = |why: &str| {
-        let why = format!(
-            "nothing was sent: this server is in sandbox mode, and {why}; an operator can add base_url = {{ sandbox = \"https://…\", production = \"https://…\" }}, or serve in production mode"
-        );
-        Ok((NOWHERE.to_owned(), Some(why)))
-    };
-    let Some(base) = &by.sandbox else { return closed("this integration has no sandbox host") };
-    let base = base_url(&base.0)?;
-    if by.one && !is_loopback(&base) {
-        return closed("this integration has one address for both modes, which counts as production's");
-    }
-    Ok((base, None))
-}
-
-fn is_loopback(base: &str) -> bool {
-    url::Url::parse(base).is_ok_and(|url| credentials::is_loopback(&url))
 }
 
 /// What all methods of an integration build on.
@@ -221,7 +213,11 @@ impl Shared {
         if own.mode == Some(KeyMode::Dynamic) && own.endpoints.is_none() {
             own.endpoints = Some(parse::Names::default());
             // How long a key is remembered is said of the provider's own carrier, at the paths that it is known for.
-            if !known && own.names_carrier() && own.retention.is_none() && own.retention_basis.is_none() {
+            if !(known && self.has_carrier_of(&own))
+                && own.names_carrier()
+                && own.retention.is_none()
+                && own.retention_basis.is_none()
+            {
                 own.retention_basis = Some(Basis::Unpublished);
             }
         }
@@ -239,7 +235,20 @@ impl Shared {
         Ok((keys, if said { Origin::Manifest } else { self.key_origin }, policy))
     }
 
-    fn method(&self, integration: &str, name: &str, raw: RawMethod) -> Result<Method, Wrong> {
+    /// Whether what a method says leaves the key where the provider's are known to be.
+    fn has_carrier_of(&self, own: &RawIdempotency) -> bool {
+        let carrier = |raw: RawIdempotency| {
+            let keyed = RawIdempotency { mode: Some(KeyMode::Dynamic), ..raw };
+            let keys = split(&keyed).ok()?.0?;
+            Some(match keys.carrier {
+                Carrier::Header(name) => Carrier::Header(name.to_ascii_lowercase()),
+                other => other,
+            })
+        };
+        carrier(own.clone().over(&self.idem)) == carrier(self.idem.clone())
+    }
+
+    fn method(&self, integration: &str, name: &str, mut raw: RawMethod) -> Result<Method, Wrong> {
         if !name.split('.').all(is_name) {
             return wrong(
                 "http",
@@ -268,6 +277,14 @@ impl Shared {
         let body = raw.body.unwrap_or(if bodiless { BodyKind::None } else { BodyKind::Json });
         if body != BodyKind::None && (verb == http::Method::GET || verb == http::Method::HEAD) {
             return wrong("body", format!("a {verb} has no body"));
+        }
+        if let Some(own) = &mut raw.idempotency
+            && self.idem.mode == Some(KeyMode::Declared)
+            && own.mode.is_none()
+            && (own.names_carrier() || own.retention.is_some())
+        {
+            // Who says where its key goes, or how long it counts, says that it takes one.
+            own.mode = Some(KeyMode::Dynamic);
         }
         let undeclared = self.idem.mode == Some(KeyMode::Declared)
             && raw.idempotency.as_ref().and_then(|i| i.mode).is_none_or(|mode| mode == KeyMode::Declared);
@@ -451,6 +468,7 @@ impl Shared {
                 "`precheck` asks before the first send, and there is no `lookup` to ask with",
             );
         }
+        has_its_places(&method)?;
         if !read {
             method.recovery(None).map_err(|e| ("recovery", e.message))?;
         }

@@ -1,12 +1,12 @@
 //! `lookup` and `marker` of a manifest, checked.
 
-use super::parts::{DEFAULT_MORE, Wrong, path_text, spans, wrong};
+use super::parts::{Wrong, path_text, spans, wrong};
 use crate::graphql::Document;
-use crate::lookup::{DEFAULT_MARGIN, Kept, Next, SinceForm};
+use crate::lookup::{DEFAULT_MARGIN, Kept, More, Next, SinceForm};
 use crate::method::{Item, Lookup, Marker, Match, Window};
 use crate::parse::Table;
 use crate::policy::KeyLookup;
-use crate::raw::{BodyKind, RawAbsence, RawLookup, RawMarker, RawMatch, RawNext, Style};
+use crate::raw::{BodyKind, RawAbsence, RawLookup, RawMarker, RawMatch, RawMore, RawNext, Style};
 use crate::template::{Piece, Template};
 use crate::text::{check_pointer, field_path};
 use ledger::Millis;
@@ -49,12 +49,14 @@ pub(super) fn lookup(
     }
     let (query, window) = query(raw)?;
     let matches = matches(&raw.matches)?;
-    let pointers = raw.items.iter().chain(&raw.more).chain(raw.empty.0.iter().map(|(at, _)| at));
+    let more = raw.more.as_ref().and_then(RawMore::at);
+    let pointers = raw.items.iter().chain(more).chain(raw.empty.0.iter().map(|(at, _)| at));
     for pointer in pointers {
         check_pointer(pointer).map_err(bad)?;
     }
     if raw.items.is_none() {
         let of_lists = [
+            ("more", raw.more == Some(RawMore::Never)),
             ("next", raw.next.is_some()),
             ("pages", raw.pages.is_some()),
             ("empty", !raw.empty.0.is_empty()),
@@ -75,6 +77,12 @@ pub(super) fn lookup(
     if let Some(pages) = raw.pages.filter(|p| !(1..=MAX_PAGES).contains(p)) {
         return wrong("lookup", format!("pages = {pages} must be 1 to {MAX_PAGES}"));
     }
+    if raw.more == Some(RawMore::Never) && next.is_some() {
+        return wrong(
+            "lookup",
+            "more = false says that the list has no further pages, and `next` how to get to them",
+        );
+    }
     if raw.more.is_some() && matches!(next, Some(Next::Link(_))) {
         return wrong("lookup", "the `Link` header tells of further pages; leave `more` out");
     }
@@ -86,11 +94,12 @@ pub(super) fn lookup(
         items: raw.items.clone(),
         matches,
         // A cursor tells of further pages by itself.
-        more: match (&raw.more, &next) {
+        more: match (more, &next) {
             (Some(more), _) => more.clone(),
             (None, Some(Next::Cursor(at, _))) => at.clone(),
-            (None, _) => DEFAULT_MORE.into(),
+            (None, _) => More::UNSAID.into(),
         },
+        undivided: matches!(raw.more, Some(RawMore::Never)),
         next,
         pages: raw.pages,
         empty: raw.empty.0.clone(),
@@ -112,7 +121,8 @@ pub(super) fn by_key(by: &KeyLookup, own: &Template) -> Lookup {
         window: None,
         items: None,
         matches: Vec::new(),
-        more: DEFAULT_MORE.into(),
+        more: More::UNSAID.into(),
+        undivided: false,
         next: None,
         pages: None,
         empty: Vec::new(),
@@ -153,14 +163,14 @@ fn asks(text: &str, raw: &RawLookup) -> Result<Asks, Wrong> {
     }
     let given: Vec<&str> = variables.iter().map(|(name, _)| name.as_str()).collect();
     let document = Document::asks(text, &given, cursor).map_err(bad)?;
-    let inside = |at: &Option<String>| at.as_ref().is_some_and(|at| at.starts_with("/data/"));
-    if !inside(&raw.items) {
+    let inside = |at: Option<&String>| at.is_some_and(|at| at.starts_with("/data/"));
+    if !inside(raw.items.as_ref()) {
         return wrong(
             "lookup",
             "`graphql` needs `items`, the list in the answer: items = \"/data/orders/nodes\"",
         );
     }
-    if !inside(&raw.more) {
+    if !inside(raw.more.as_ref().and_then(RawMore::at)) {
         return wrong(
             "lookup",
             "`graphql` needs `more`, which says whether the list goes on: more = \"/data/orders/pageInfo/hasNextPage\"",

@@ -31,9 +31,6 @@ const RESERVED: [&str; 17] = [
     "user-agent",
 ];
 
-/// Where lists usually tell of further pages.
-pub(super) const DEFAULT_MORE: &str = "/has_more";
-
 /// An error of one method's field.
 pub(super) type Wrong = (&'static str, String);
 

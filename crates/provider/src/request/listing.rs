@@ -8,7 +8,7 @@ use super::HttpIntent;
 use super::recorded::VERSION;
 use crate::encode::{Lists, Pairs, percent};
 use crate::judge::{Answer, plain};
-use crate::lookup::{self, Next};
+use crate::lookup::{self, More, Next, Told};
 use crate::method::{Lookup, Match, Method};
 use crate::template::{Piece, Spliced, Template};
 use serde_json::Value;
@@ -21,6 +21,7 @@ pub struct Listing {
     /// JSON pointer to the effect key in an item.
     key: String,
     more: String,
+    undivided: bool,
     next: Option<Next>,
 }
 
@@ -40,7 +41,7 @@ pub struct Listed {
     pub borne: Vec<Borne>,
     /// All that were listed.
     pub objects: usize,
-    /// There are no further pages.
+    /// There are no further pages, as far as is known.
     pub whole: bool,
 }
 
@@ -118,7 +119,8 @@ impl Method {
             lookup: None,
             conflict: None,
         };
-        Ok(Listing { http, items, key, more: look.more.clone(), next: look.next.clone() })
+        let (more, next) = (look.more.clone(), look.next.clone());
+        Ok(Listing { http, items, key, more, undivided: look.undivided, next })
     }
 }
 
@@ -146,6 +148,8 @@ impl Listing {
         let items = all.pointer(&self.items).and_then(Value::as_array);
         let items = items.ok_or_else(|| format!("the provider's answer has no list at {:?}", self.items))?;
         into.objects += items.len();
+        let more = More { at: &self.more, next: self.next.as_ref(), undivided: self.undivided };
+        let told = more.of(a, &all, &self.items, items.len());
         for item in items {
             if let Some(key) = item.pointer(&self.key).and_then(Value::as_str).filter(|k| is_effect_key(k)) {
                 into.borne.push(Borne { key: key.to_owned(), id: item.get("id").and_then(plain) });
@@ -154,14 +158,12 @@ impl Listing {
         if let Some(Next::Link(rel)) = &self.next {
             let here = self.first();
             let next = lookup::link(a, rel).map(|to| lookup::beside(&here, &to)).transpose()?;
-            into.whole = next.is_none();
+            into.whole = next.is_none() && told == Told::Whole;
             return Ok(next);
         }
-        let more = all.pointer(&self.more).is_some_and(|m| {
-            !matches!(m, Value::Null | Value::Bool(false)) && m.as_i64() != Some(0) && m.as_str() != Some("")
-        });
-        into.whole = !more;
-        let Some(Next::Cursor(at, query)) = self.next.as_ref().filter(|_| more) else { return Ok(None) };
+        into.whole = told == Told::Whole;
+        let next = self.next.as_ref().filter(|_| told != Told::Whole);
+        let Some(Next::Cursor(at, query)) = next else { return Ok(None) };
         let Some(cursor) = all.pointer(at).and_then(plain) else { return Ok(None) };
         let url = self.first();
         let join = if url.contains('?') { '&' } else { '?' };
@@ -213,6 +215,7 @@ mod tests {
             ),
             method("b.one", &look("http = \"GET /v1/refunds/by/{key}\", ", "")),
             method("c.none", "recovery = \"none\""),
+            method("d.unsaid", &look("items = \"/data\", ", "")),
         ];
         Integration::parse("shop.toml", &text.join("\n"), Format::Toml, Mode::Sandbox).unwrap()
     }
@@ -241,6 +244,11 @@ mod tests {
             all.borne.iter().map(|b| (b.key.as_str(), b.id.as_deref())).collect();
         assert_eq!(found, [(KEYS[0], Some("r1")), (KEYS[1], None)]);
         assert!(all.whole && all.objects == 4);
+        // A list that does not say whether it goes on.
+        let mut some = Listed::default();
+        let unsaid = of("shop.d.unsaid").unwrap();
+        assert_eq!(unsaid.take(&page(r#"{"data":[{"marker":"x"}]}"#), &mut some).unwrap(), None);
+        assert!(!some.whole && some.objects == 1);
         for bad in ["no", "{}", r#"{"data":{}}"#] {
             assert!(listing.take(&page(bad), &mut all).is_err(), "{bad}");
         }

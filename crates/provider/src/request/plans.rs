@@ -33,6 +33,7 @@ impl Method {
             graphql: graphql.transpose()?,
             items: look.items.clone(),
             more: look.more.clone(),
+            undivided: look.undivided,
             next: look.next.clone(),
             pages: look.pages,
             since: look.window.as_ref().map(|w| Since {

@@ -1,6 +1,7 @@
 //! The recorded request: what an intent holds of it, and how it is written as HTTP.
 
 use crate::content::Content;
+use crate::credentials::with_also;
 use crate::judge::{Answer, Observation};
 use crate::lookup::{ConflictPlan, LookupPlan, Question};
 use crate::policy::{self, KeyScope, Policy};
@@ -57,14 +58,14 @@ pub struct HttpIntent {
     pub(crate) conflict: Option<ConflictPlan>,
 }
 
-/// The same request, to go out with a principal's own credential, which has this mark.
+/// The same request, to go out with a principal's own credential, which has this mark; beside that of what goes along.
 ///
 /// # Errors
 /// It is no request of an HTTP method.
 pub fn owned(intent: Intent, principal: &str, mark: &str) -> Result<Intent, String> {
     let mut http = HttpIntent::decode(&intent.body)?;
     http.principal = Some(principal.to_owned());
-    http.credential = Some(mark.to_owned());
+    http.credential = Some(with_also(mark.to_owned(), http.credential.as_deref()));
     let body = serde_json::to_vec(&http).map_err(|e| e.to_string())?;
     Ok(Intent { body, ..intent })
 }

@@ -116,7 +116,7 @@ pub fn all() -> Vec<Provider> {
         one("modern_treasury", POST, FACTS, UNCOMPARED),
         one(
             "square",
-            "http = \"POST /v2/payments\"",
+            "http = \"POST /v2/payments\"\nidempotency = { mode = \"dynamic\" }",
             Facts {
                 lengths: (1, 45),
                 ..compared(
@@ -149,7 +149,7 @@ pub fn all() -> Vec<Provider> {
         one("checkout", POST, Facts { in_flight: (429, bare), ..header("cko-idempotency-key") }, UNCOMPARED),
         one(
             "aws",
-            POST,
+            "http = \"POST /payments\"\nidempotency = { mode = \"dynamic\" }",
             Facts {
                 lengths: (33, 64),
                 repeat: Repeat::Now,
@@ -320,7 +320,7 @@ pub fn all() -> Vec<Provider> {
         one("svix", "http = \"POST /api/v1/app\"", FACTS, Expect { window: 60, ..UNCOMPARED }),
         one(
             "truelayer",
-            "http = \"POST /v3/payments\"",
+            "http = \"POST /v3/payments\"\nidempotency = { mode = \"dynamic\" }",
             Facts {
                 required: true,
                 in_flight: (409, || json!({ "title": "Idempotency-Key Concurrency Conflict" })),
