@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urljoin
 
-from .errors import MAY_HAVE, CounterfoilError, NoAnswer, Refused, error_of
+from .errors import DRY, MAY_HAVE, CounterfoilError, NoAnswer, Refused, error_of, is_refusal
 from .transport import Answer, TooLarge, opener, post
 
 #: Pauses double from the first to the longest, with full jitter; in seconds.
@@ -38,11 +38,12 @@ _OF_IT = frozenset(
         "in_doubt",
         "still_running",
         "admission_unknown",
-        "unavailable",
         "approval_required",
         "key_conflict",
     }
 )
+#: Kinds that leave open whether the send is carried out. All others say that nothing ran, or what came of it.
+_OPEN = frozenset({"admission_unknown", "still_running"})
 
 
 @dataclass(frozen=True)
@@ -153,12 +154,26 @@ class Counterfoil:
             tried += 1
 
     def dry_run(self, id: str, arguments: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """The request that would be sent, its credential masked. Nothing is sent to the provider."""
+        """The request that would be sent, its credential masked.
+
+        Nothing is sent to the provider, whatever it raises: a :class:`CounterfoilError` by kind, or :class:`NoAnswer` where
+        the gateway gave none. What is no JSON is a ``ValueError`` or ``TypeError``.
+        """
         asked = {"id": id, "arguments": dict(arguments or {}), "dryRun": True}
-        answer = self._post(json.dumps(asked, allow_nan=False).encode(), self._send_timeout)
-        if answer.document and answer.document.get("outcome") == "dry_run":
-            return answer.document
-        raise error_of(answer.document, answer.status)
+        body = json.dumps(asked, allow_nan=False).encode()
+        try:
+            answer = self._post(body, self._send_timeout)
+        except _SILENCE as e:
+            raise _silence(e, DRY) from e
+        document, status = answer.document or {}, answer.status
+        outcome = document.get("outcome")
+        if outcome == "dry_run":
+            return document
+        error = error_of(answer.document, status, DRY, answer.retry_after)
+        if outcome == "error" or status < 500 or is_refusal(error) or isinstance(error, NoAnswer):
+            raise error
+        # What a failure says is true of executions; a refusal ran nothing.
+        raise NoAnswer("no_answer", f"The gateway failed (HTTP {status}).", advice=DRY, status=status) from error
 
     def _post(self, body: bytes, within: float) -> Answer:
         return post(self._opener, self._url, body, self._api_key, within)
@@ -166,26 +181,36 @@ class Counterfoil:
     def _send(self, body: bytes, within: float) -> ExecResult | _Failure:
         try:
             answer = self._post(body, within)
-        except (OSError, http.client.HTTPException, TooLarge) as e:
-            error = NoAnswer("no_answer", f"The gateway gave no answer ({e or type(e).__name__}).", advice=MAY_HAVE)
-            error.__cause__ = e
+        except _SILENCE as e:
+            error = _silence(e, MAY_HAVE)
             # What was too large once is so again.
             return _Failure(error, unclear=True, after=None if isinstance(e, TooLarge) else 0.0)
         document, status = answer.document or {}, answer.status
         if document.get("outcome") == "result":
             result = _result_of(document)
             return _Failure(Refused(result, status)) if document.get("isError") is True else result
-        error = error_of(answer.document, status)
+        error = error_of(answer.document, status, retry_after=answer.retry_after)
         if error.kind == "redirected":
             return _Failure(error)
         told = document.get("outcome") == "error"
         passing = status in _PASSING or (status < 300 and error.kind == "no_answer")
         again = error.kind in _AGAIN if told else passing
-        asked = error.retry_after if error.retry_after is not None else answer.retry_after or 0.0
-        # The gateway refuses before anything runs; what a proxy or a failure says leaves that open.
-        unclear = again and error.kind != "limited" if told else passing or status >= 500 or error.kind == "no_answer"
+        asked = error.retry_after or 0.0
+        # What a proxy or a failure says leaves open whether it ran.
+        unclear = not is_refusal(error) and (passing or status >= 500 or error.kind == "no_answer")
+        unclear = error.kind in _OPEN if told else unclear
         # A pause of hours (a budget) is for the caller to decide about.
         return _Failure(error, unclear=unclear, after=max(0.0, asked) if again and asked <= _LONGEST_ASKED else None)
+
+
+#: What comes in the place of an answer.
+_SILENCE = (OSError, http.client.HTTPException, TooLarge)
+
+
+def _silence(cause: Exception, advice: str) -> NoAnswer:
+    error = NoAnswer("no_answer", f"The gateway gave no answer ({cause or type(cause).__name__}).", advice=advice)
+    error.__cause__ = cause
+    return error
 
 
 def _span(name: str, value: float) -> float:
@@ -210,6 +235,7 @@ def _of_the_execution(last: CounterfoilError) -> CounterfoilError:
     """What is to be said where a send may have been carried out: "nothing ran" of the last one is not true of them all."""
     if last.kind in _OF_IT or last.operation_id is not None:
         return last
-    error = NoAnswer("no_answer", last.message, advice=MAY_HAVE, retry_after=last.retry_after, status=last.status)
+    message = f'An earlier send got no clear answer; the last one got "{last.message}".'
+    error = NoAnswer("no_answer", message, advice=MAY_HAVE, retry_after=last.retry_after, status=last.status)
     error.__cause__ = last
     return error

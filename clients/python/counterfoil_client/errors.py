@@ -6,7 +6,12 @@ import math
 from typing import Any
 
 #: What is safe where nothing is known.
-MAY_HAVE = "It may have been carried out. The very same again is safe: nothing is done twice."
+MAY_HAVE = (
+    "It may have been carried out. Under the same `operation`, or with this error's `key`, the same again is safe: "
+    "nothing is done twice."
+)
+#: The same of a dry run.
+DRY = "Nothing is sent by a dry run."
 
 
 class CounterfoilError(Exception):
@@ -67,7 +72,7 @@ class StillRunning(CounterfoilError):
 
 
 class Unavailable(CounterfoilError):
-    """The gateway can't do it at the moment; the very same again, with its key, is safe."""
+    """The gateway can't do it at the moment. Nothing ran, or it had no effect; the very same again, with its key, is safe."""
 
 
 class AdmissionUnknown(CounterfoilError):
@@ -151,14 +156,25 @@ BY_KIND: dict[str, type[CounterfoilError]] = {
 }
 
 
-def error_of(answer: dict[str, Any] | None, status: int) -> CounterfoilError:
-    """The error of an answer; of a kind that this version doesn't know, the general one."""
+def is_refusal(error: CounterfoilError) -> bool:
+    """Whether the gateway refused for now, before anything ran."""
+    return error.status == 503 and error.kind == "unavailable"
+
+
+def error_of(
+    answer: dict[str, Any] | None, status: int, unknown: str = MAY_HAVE, retry_after: float | None = None
+) -> CounterfoilError:
+    """The error of an answer; of a kind that this version doesn't know, the general one.
+
+    ``unknown``: what is safe where the answer is not the gateway's. ``retry_after``: the pause that its head asks for.
+    """
     if 300 <= status < 400:
         message = f"The answer is a redirect (HTTP {status}), which is not followed."
         return CounterfoilError("redirected", message, advice="Check the url of the gateway.", status=status)
     error = answer.get("error") if answer else None
     if not isinstance(error, dict):
-        return NoAnswer("no_answer", f"The answer is not the gateway's (HTTP {status}).", advice=MAY_HAVE, status=status)
+        message = f"The answer is not the gateway's (HTTP {status})."
+        return NoAnswer("no_answer", message, advice=unknown, retry_after=retry_after, status=status)
 
     def text(name: str) -> str | None:
         value = error.get(name)
@@ -178,6 +194,6 @@ def error_of(answer: dict[str, Any] | None, status: int) -> CounterfoilError:
         operation_id=text("operationId"),
         retry_key=text("retryKey"),
         new_key=text("newKey"),
-        retry_after=pause / 1000 if isinstance(pause, (int, float)) and math.isfinite(pause) else None,
+        retry_after=pause / 1000 if isinstance(pause, (int, float)) and math.isfinite(pause) else retry_after,
         status=status,
     )

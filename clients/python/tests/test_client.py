@@ -214,7 +214,7 @@ class Alone(unittest.TestCase):
         with Scripted(["hang"]) as server:
             with self.assertRaises(NoAnswer) as caught:
                 Counterfoil(server.url, timeout=0.8, send_timeout=0.1).exec("a.b")
-            self.assertIn("safe: nothing is done twice", str(caught.exception))
+            self.assertIn("with this error's `key`, the same again is safe: nothing is done twice", str(caught.exception))
             self.assertEqual(caught.exception.key, server.bodies[0]["key"])
             self.assertGreaterEqual(len(server.bodies), 2)
         with Scripted(["cut"]) as server:
@@ -241,10 +241,13 @@ class Alone(unittest.TestCase):
     def test_every_error_has_the_key_that_was_sent_also_a_made_one(self):
         cases = [
             (["cut", error(503, "admission_unknown")], AdmissionUnknown),
-            (["cut", error(503, "unavailable")], Unavailable),
+            (["cut", error(503, "unavailable")], NoAnswer),
+            (["cut", error(503, "unavailable", operationId="op_1")], Unavailable),
+            ([error(503, "unavailable"), error(503, "unavailable")], Unavailable),
+            ([coded(503, "unavailable")], Unavailable),
             (["cut", coded(500, "internal")], NoAnswer),
             (["cut", coded(504, "upstream_timeout")], NoAnswer),
-            (["cut", (*coded(503, "unavailable")[:2], {"retry-after": "3600"})], Unavailable),
+            (["cut", (*coded(503, "unavailable")[:2], {"retry-after": "3600"})], NoAnswer),
             ([error(409, "in_doubt")], InDoubt),
             ([error(422, "key_conflict")], KeyConflict),
             ([error(409, "of_a_newer_version")], CounterfoilError),
@@ -277,6 +280,8 @@ class Alone(unittest.TestCase):
             (coded(404, "unknown_method"), UsageError),
             (error(400, "bad_arguments"), BadArguments),
             (error(429, "limited", retryAfterMs=3_600_000), Limited),
+            (error(503, "unavailable", retryAfterMs=3_600_000), Unavailable),
+            ((*coded(503, "unavailable")[:2], {"retry-after": "3600"}), Unavailable),
             ((307, "", {"location": "/"}), CounterfoilError),
         ]
         for first in firsts:
@@ -286,10 +291,43 @@ class Alone(unittest.TestCase):
                     self.assertIs(type(came), NoAnswer)
                     self.assertEqual(came.kind, "no_answer")
                     self.assertIs(type(came.__cause__), of)
+                    self.assertRegex(str(came), "^An earlier send got no clear answer; .* It may have been carried out\\.")
                     self.assertEqual([b["key"] for b in server.bodies], [came.key] * 2)
         # What says that nothing ran leaves the next one as it is.
-        with Scripted([error(429, "limited", retryAfterMs=1), coded(401, "unauthorized")]) as server:
-            self.assertIs(type(self.failed(server)), Unauthorized)
+        clear = [error(429, "limited", retryAfterMs=1), error(503, "unavailable", retryAfterMs=1), coded(503, "unavailable")]
+        for first in clear:
+            with self.subTest(first=first), Scripted([first, coded(401, "unauthorized")]) as server:
+                self.assertIs(type(self.failed(server)), Unauthorized)
+
+    def test_whatever_becomes_of_a_dry_run_is_an_error_of_this_client_and_says_that_nothing_is_sent(self):
+        effect = "It may have taken effect."
+        cases = [
+            ("cut", NoAnswer),
+            ("hang", NoAnswer),
+            ((404, "<html>", {}), NoAnswer),
+            ((502, "<html>", {}), NoAnswer),
+            ((200, '{"outcome": "dry', {}), NoAnswer),
+            ((500, {"error": {"code": "internal", "message": effect}}, {}), NoAnswer),
+            ((504, {"error": {"code": "upstream_timeout", "message": effect}}, {}), NoAnswer),
+            (coded(401, "unauthorized"), Unauthorized),
+            (error(503, "unavailable"), Unavailable),
+            ((*coded(503, "unavailable")[:2], {"retry-after": "7"}), Unavailable, 7.0),
+            ((502, "<html>", {"retry-after": "3"}), NoAnswer, 3.0),
+            (error(403, "of_a_newer_version"), CounterfoilError),
+        ]
+        for answer, of, *after in cases:
+            with self.subTest(answer=answer), Scripted([answer]) as server:
+                with self.assertRaises(CounterfoilError) as caught:
+                    Counterfoil(server.url, send_timeout=0.5).dry_run("a.b")
+                self.assertIs(type(caught.exception), of)
+                self.assertEqual(caught.exception.retry_after, after[0] if after else None)
+                self.assertNotIn("may have", str(caught.exception))
+                if of is NoAnswer:
+                    self.assertTrue(str(caught.exception).endswith("Nothing is sent by a dry run."))
+                self.assertEqual(len(server.bodies), 1)
+        with self.assertRaises(NoAnswer) as caught:
+            Counterfoil("http://127.0.0.1:1").dry_run("a.b")
+        self.assertIsInstance(caught.exception.__cause__, OSError)
 
     def test_no_operation_is_no_operation(self):
         with Scripted(["cut", DONE]) as server:

@@ -57,7 +57,7 @@ export class KeyRequired extends CounterfoilError {}
 export class Twin extends CounterfoilError {}
 /** It goes on; the same again gets its result. */
 export class StillRunning extends CounterfoilError {}
-/** The gateway can't do it at the moment; the very same again, with its key, is safe. */
+/** The gateway can't do it at the moment. Nothing ran, or it had no effect; the very same again, with its key, is safe. */
 export class Unavailable extends CounterfoilError {}
 /** It is not known whether it was admitted; the very same again, with its key, is safe. */
 export class AdmissionUnknown extends CounterfoilError {}
@@ -81,7 +81,7 @@ export class HandleUnknown extends CounterfoilError {}
 export class UsageError extends CounterfoilError {}
 /** The gateway doesn't know this API key, or doesn't take requests from here. Nothing ran. */
 export class Unauthorized extends CounterfoilError {}
-/** It was aborted; the signal's reason is the cause. What was sent may be carried out: the very same again is safe. */
+/** It was aborted; the signal's reason is the cause. What was sent may be carried out: with the error's key, the same again is safe. */
 export class Aborted extends CounterfoilError {}
 /**
  * Nothing is known: it may have been carried out. The very same again is safe, with the error's key or under the same

@@ -73,10 +73,15 @@ const AGAIN = new Set(['unavailable', 'admission_unknown', 'still_running', 'lim
 const PASSING = new Set([408, 425, 429, 500, 502, 503, 504]);
 /** Kinds that are true of the execution whatever became of its earlier sends. */
 const OF_IT = new Set([
-  'no_answer', 'refused', 'in_doubt', 'still_running', 'admission_unknown', 'unavailable', 'approval_required', 'key_conflict',
+  'no_answer', 'refused', 'in_doubt', 'still_running', 'admission_unknown', 'approval_required', 'key_conflict',
 ]);
+/** Kinds that leave open whether the send is carried out. All others say that nothing ran, or what came of it. */
+const OPEN = new Set(['admission_unknown', 'still_running']);
 /** What is safe where nothing is known. */
-const MAY_HAVE = 'It may have been carried out. The very same again is safe: nothing is done twice.';
+const MAY_HAVE =
+  "It may have been carried out. Under the same `operation`, or with this error's `key`, the same again is safe: nothing is done twice.";
+/** The same of a dry run. */
+const DRY = 'Nothing is sent by a dry run.';
 
 type Json = Record<string, unknown>;
 
@@ -131,7 +136,7 @@ export class Counterfoil {
     const retries = this.#options.retries ?? 10;
     let unclear = false;
     for (let tried = 0; ; tried += 1) {
-      if (signal?.aborted) throw aborted(signal, key, tried > 0);
+      if (signal?.aborted) throw aborted(signal, key, tried > 0 ? MAY_HAVE : 'Nothing was sent.');
       const left = until - performance.now();
       const sent = await this.#send(body, Math.min(left, this.#options.sendTimeout ?? 60_000), signal, key);
       if ('done' in sent) return sent.done;
@@ -144,12 +149,27 @@ export class Counterfoil {
     }
   }
 
-  /** The request that would be sent, its credential masked. Nothing is sent to the provider. */
+  /**
+   * The request that would be sent, its credential masked. Nothing is sent to the provider, whatever it throws: a
+   * {@link CounterfoilError} by kind, {@link NoAnswer} where the gateway gave none, {@link Aborted}.
+   */
   async dryRun(id: string, args: Json = {}, options: { signal?: AbortSignal } = {}): Promise<Json> {
     const body = bodyOf({ id, arguments: args, dryRun: true }, undefined);
-    const { status, json } = await this.#post(body, this.#options.sendTimeout ?? 60_000, options.signal);
+    const { signal } = options;
+    let answer: Answer;
+    try {
+      answer = await this.#post(body, this.#options.sendTimeout ?? 60_000, signal);
+    } catch (cause) {
+      throw signal?.aborted ? aborted(signal, undefined, DRY) : silence(cause, undefined, DRY);
+    }
+    const { status, json } = answer;
     if (json?.['outcome'] === 'dry_run') return json;
-    throw errorOf(detailOf(json, status, undefined));
+    const told = json?.['outcome'] === 'error';
+    const error = errorOf(detailOf(answer, undefined, DRY), told);
+    // What a failure says is true of executions; a refusal ran nothing.
+    throw told || status < 500 || isRefusal(error) || error instanceof NoAnswer
+      ? error
+      : new NoAnswer({ kind: 'no_answer', message: `The gateway failed (HTTP ${status}).`, advice: DRY, status }, { cause: error });
   }
 
   async #send(body: string, within: number, signal: AbortSignal | undefined, key: string | undefined): Promise<Sent> {
@@ -157,28 +177,26 @@ export class Counterfoil {
     try {
       answer = await this.#post(body, within, signal);
     } catch (cause) {
-      if (signal?.aborted) throw aborted(signal, key, true);
-      const why = cause instanceof Error ? cause.message : String(cause);
-      const message = `The gateway gave no answer (${why}).`;
-      const error = new NoAnswer({ kind: 'no_answer', message, advice: MAY_HAVE, key }, { cause });
+      if (signal?.aborted) throw aborted(signal, key, MAY_HAVE);
       // What was too large once is so again.
-      return { error, unclear: true, after: cause instanceof TooLarge ? undefined : 0 };
+      return { error: silence(cause, key, MAY_HAVE), unclear: true, after: cause instanceof TooLarge ? undefined : 0 };
     }
-    const { status, json, after } = answer;
+    const { status, json } = answer;
     if (json?.['outcome'] === 'result') {
       const result = resultOf(json);
       return json['isError'] === true ? final(new Refused(result, status, key)) : { done: result };
     }
     const told = json?.['outcome'] === 'error';
-    const error = errorOf(detailOf(json, status, key), told);
+    const error = errorOf(detailOf(answer, key, MAY_HAVE), told);
     if (error.kind === 'redirected') return final(error);
     const passing = PASSING.has(status) || (status < 300 && error.kind === 'no_answer');
     const again = told ? AGAIN.has(error.kind) : passing;
-    const asked = error.retryAfterMs ?? after ?? 0;
+    const asked = error.retryAfterMs ?? 0;
+    // What a proxy or a failure says leaves open whether it ran.
+    const refused = isRefusal(error);
     return {
       error,
-      // The gateway refuses before anything runs; what a proxy or a failure says leaves that open.
-      unclear: told ? again && error.kind !== 'limited' : passing || status >= 500 || error.kind === 'no_answer',
+      unclear: told ? OPEN.has(error.kind) : !refused && (passing || status >= 500 || error.kind === 'no_answer'),
       // A pause of hours (a budget) is for the caller to decide about.
       after: again && asked <= LONGEST_ASKED ? Math.max(0, asked) : undefined,
     };
@@ -261,7 +279,13 @@ function parsed(text: string): Json | undefined {
   }
 }
 
-function detailOf(json: Json | undefined, status: number, key: string | undefined): ErrorDetail {
+/** The gateway refuses for now, before anything runs. */
+function isRefusal(error: CounterfoilError): boolean {
+  return error.status === 503 && error.kind === 'unavailable';
+}
+
+/** `unknown`: what is safe where the answer is not the gateway's. */
+function detailOf({ json, status, after }: Answer, key: string | undefined, unknown: string): ErrorDetail {
   // 0: a browser does not show what a redirect is.
   if (status === 0 || (status >= 300 && status < 400)) {
     const message = `The answer is a redirect (HTTP ${status}), which is not followed.`;
@@ -270,7 +294,7 @@ function detailOf(json: Json | undefined, status: number, key: string | undefine
   const error = json?.['error'];
   if (typeof error !== 'object' || error === null) {
     const message = `The answer is not the gateway's (HTTP ${status}).`;
-    return { kind: 'no_answer', message, advice: MAY_HAVE, status, key };
+    return { kind: 'no_answer', message, advice: unknown, retryAfterMs: after, status, key };
   }
   const of = error as Json;
   const text = (name: string) => (typeof of[name] === 'string' ? (of[name] as string) : undefined);
@@ -281,7 +305,7 @@ function detailOf(json: Json | undefined, status: number, key: string | undefine
     operationId: text('operationId'),
     retryKey: text('retryKey'),
     newKey: text('newKey'),
-    retryAfterMs: typeof of['retryAfterMs'] === 'number' ? of['retryAfterMs'] : undefined,
+    retryAfterMs: typeof of['retryAfterMs'] === 'number' ? of['retryAfterMs'] : after,
     status,
     key,
   };
@@ -307,12 +331,18 @@ function final(error: CounterfoilError): Failure {
 /** What is to be said where a send may have been carried out: "nothing ran" of the last one is not true of them all. */
 function ofTheExecution(last: CounterfoilError): CounterfoilError {
   if (OF_IT.has(last.kind) || last.operationId !== undefined) return last;
-  const { message, status, retryAfterMs, key } = last;
+  const { status, retryAfterMs, key } = last;
+  const message = `An earlier send got no clear answer; the last one got "${last.message}".`;
   return new NoAnswer({ kind: 'no_answer', message, advice: MAY_HAVE, status, retryAfterMs, key }, { cause: last });
 }
 
-function aborted(signal: AbortSignal, key: string | undefined, sent: boolean): Aborted {
-  const advice = sent ? MAY_HAVE : 'Nothing was sent.';
+/** No answer at all. */
+function silence(cause: unknown, key: string | undefined, advice: string): NoAnswer {
+  const message = `The gateway gave no answer (${cause instanceof Error ? cause.message : String(cause)}).`;
+  return new NoAnswer({ kind: 'no_answer', message, advice, key }, { cause });
+}
+
+function aborted(signal: AbortSignal, key: string | undefined, advice: string): Aborted {
   return new Aborted({ kind: 'aborted', message: 'It was aborted.', advice, key }, { cause: signal.reason });
 }
 
@@ -324,7 +354,7 @@ function rest(ms: number, signal: AbortSignal | undefined, key: string | undefin
   return new Promise((resolve, reject) => {
     const stop = () => {
       clearTimeout(timer);
-      if (signal) reject(aborted(signal, key, true));
+      if (signal) reject(aborted(signal, key, MAY_HAVE));
     };
     const timer = setTimeout(() => {
       signal?.removeEventListener('abort', stop);

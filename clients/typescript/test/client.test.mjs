@@ -210,7 +210,7 @@ test('time, tries and aborts end it, and say what is safe', async () => {
   const hangs = await scripted(['hang']);
   const late = await new Counterfoil({ url: hangs.url, timeout: 600, sendTimeout: 100 }).exec('a.b').catch((e) => e);
   assert.ok(late instanceof NoAnswer);
-  assert.match(late.message, /safe: nothing is done twice/);
+  assert.match(late.message, /with this error's `key`, the same again is safe: nothing is done twice/);
   assert.equal(late.key, hangs.bodies[0].key);
   assert.ok(hangs.bodies.length >= 2);
   const reason = new Error('enough');
@@ -251,10 +251,13 @@ test('every error has the key that was sent, also a made one', async () => {
   const told = (status, kind, more = {}) => [status, { outcome: 'error', error: { kind, message: 'm', advice: 'a', ...more } }];
   const cases = [
     [['cut', told(503, 'admission_unknown')], errors.AdmissionUnknown],
-    [['cut', told(503, 'unavailable')], errors.Unavailable],
+    [['cut', told(503, 'unavailable')], NoAnswer],
+    [['cut', told(503, 'unavailable', { operationId: 'op_1' })], errors.Unavailable],
+    [[told(503, 'unavailable'), told(503, 'unavailable')], errors.Unavailable],
+    [[[503, { error: { code: 'unavailable', message: 'm' } }]], errors.Unavailable],
     [['cut', [500, { error: { code: 'internal', message: 'm' } }]], NoAnswer],
     [['cut', [504, { error: { code: 'upstream_timeout', message: 'm' } }]], NoAnswer],
-    [['cut', [503, { error: { code: 'unavailable', message: 'm' } }, { 'retry-after': '3600' }]], errors.Unavailable],
+    [['cut', [503, { error: { code: 'unavailable', message: 'm' } }, { 'retry-after': '3600' }]], NoAnswer],
     [[told(409, 'in_doubt')], errors.InDoubt],
     [[told(422, 'key_conflict')], KeyConflict],
     [[told(409, 'of_a_newer_version')], errors.CounterfoilError],
@@ -284,6 +287,8 @@ test('"nothing ran" is not said where an earlier send may have', async () => {
     [coded(404, 'unknown_method'), UsageError],
     [told(400, 'bad_arguments'), BadArguments],
     [told(429, 'limited', { retryAfterMs: 3_600_000 }), errors.Limited],
+    [told(503, 'unavailable', { retryAfterMs: 3_600_000 }), errors.Unavailable],
+    [[...coded(503, 'unavailable'), { 'retry-after': '3600' }], errors.Unavailable],
     [[307, '', { location: '/' }], errors.CounterfoilError],
   ];
   for (const first of firsts) {
@@ -293,13 +298,55 @@ test('"nothing ran" is not said where an earlier send may have', async () => {
       assert.ok(error instanceof NoAnswer, `${first}, ${last}: ${error}`);
       assert.equal(error.kind, 'no_answer');
       assert.equal(error.cause.constructor, of);
+      assert.match(error.message, /^An earlier send got no clear answer; .* It may have been carried out\./);
       assert.equal(error.key, server.bodies[0].key);
       assert.equal(server.bodies.length, 2);
     }
   }
   // What says that nothing ran leaves the next one as it is.
-  const clear = await scripted([told(429, 'limited', { retryAfterMs: 1 }), coded(401, 'unauthorized')]);
-  await assert.rejects(new Counterfoil({ url: clear.url }).exec('a.b'), Unauthorized);
+  for (const first of [told(429, 'limited', { retryAfterMs: 1 }), told(503, 'unavailable', { retryAfterMs: 1 }), coded(503, 'unavailable')]) {
+    const clear = await scripted([first, coded(401, 'unauthorized')]);
+    await assert.rejects(new Counterfoil({ url: clear.url }).exec('a.b'), Unauthorized);
+  }
+});
+
+test('whatever becomes of a dry run is an error of this client, and says that nothing is sent', async () => {
+  const told = (kind) => [503, { outcome: 'error', error: { kind, message: 'm', advice: 'a' } }];
+  const coded = (status, code) => [status, { error: { code, message: status < 500 || status === 503 ? 'm' : 'It may have taken effect.' } }];
+  const cases = [
+    ['cut', NoAnswer],
+    ['hang', NoAnswer],
+    [[404, '<html>'], NoAnswer],
+    [[502, '<html>'], NoAnswer],
+    [[200, '{"outcome": "dry'], NoAnswer],
+    [coded(500, 'internal'), NoAnswer],
+    [coded(504, 'upstream_timeout'), NoAnswer],
+    [coded(401, 'unauthorized'), Unauthorized],
+    [told('unavailable'), errors.Unavailable],
+    [[...coded(503, 'unavailable'), { 'retry-after': '7' }], errors.Unavailable, 7_000],
+    [[502, '<html>', { 'retry-after': '3' }], NoAnswer, 3_000],
+    [[403, { outcome: 'error', error: { kind: 'of_a_newer_version', message: 'm' } }], errors.CounterfoilError],
+  ];
+  for (const [answer, of, after] of cases) {
+    const server = await scripted([answer]);
+    const error = await new Counterfoil({ url: server.url, sendTimeout: 500 }).dryRun('a.b').catch((e) => e);
+    assert.equal(error.constructor, of, `${answer}: ${error}`);
+    assert.equal(error.retryAfterMs, after);
+    assert.doesNotMatch(error.message, /may have/);
+    if (of === NoAnswer) assert.match(error.message, /Nothing is sent by a dry run\.$/);
+    assert.equal(server.bodies.length, 1);
+  }
+  const nobody = await new Counterfoil({ url: 'http://127.0.0.1:1' }).dryRun('a.b').catch((e) => e);
+  assert.equal(nobody.constructor, NoAnswer);
+  assert.ok(nobody.cause instanceof Error);
+  const hangs = await scripted(['hang']);
+  const reason = new Error('enough');
+  const abort = new AbortController();
+  setTimeout(() => abort.abort(reason), 50);
+  const left = await new Counterfoil({ url: hangs.url }).dryRun('a.b', {}, { signal: abort.signal }).catch((e) => e);
+  assert.equal(left.constructor, Aborted);
+  assert.equal(left.cause, reason);
+  assert.match(left.message, /Nothing is sent by a dry run\.$/);
 });
 
 test('no operation is no operation, however it is written', async () => {

@@ -64,6 +64,9 @@ pub fn error_object(e: &CallError) -> Value {
 pub fn result(e: &CallError, has_output_schema: bool) -> (Value, Value) {
     let object = error_object(e);
     let mut text = format!("{} {}", e.sentence, e.advice);
+    if let Some(d) = e.retry_after {
+        text.push_str(&format!(" retryAfterMs: {}", d.0));
+    }
     if let Some(k) = &e.retry_key {
         text.push_str(&format!(" retryKey: {k}"));
     }
@@ -111,4 +114,28 @@ pub fn rfc3339(t: Time) -> String {
             )
         })
         .unwrap_or_else(|| t.0.to_string())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_has_what_the_advice_speaks_of() {
+        let e = CallError {
+            retry_after: Some(ledger::Millis(1500)),
+            retry_key: Some("op_1".into()),
+            new_key: Some("new-1".into()),
+            ..CallError::plain(Kind::Limited, "It was.", "After `retryAfterMs`, with `retryKey` or `newKey`.")
+        };
+        let (body, object) = result(&e, true);
+        let text = body["content"][0]["text"].as_str().unwrap();
+        // Where the tool declares an output schema, hosts show nothing but this.
+        assert!(body.get("structuredContent").is_none());
+        assert!(text.ends_with("`newKey`. retryAfterMs: 1500 retryKey: op_1 newKey: new-1"), "{text}");
+        assert_eq!(object["retryAfterMs"], 1500);
+        let (plain, _) = result(&CallError::plain(Kind::Denied, "No.", "Don't."), false);
+        assert_eq!(plain["content"][0]["text"], "No. Don't.");
+    }
 }

@@ -1,7 +1,9 @@
-//! The configuration: what is taken, what is refused and with which words and place; the schema and the examples
-//! agree with the parser.
+//! The configuration: what is taken, what is refused and with which words and place; the schema agrees with the parser.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
+
+#[path = "config/refused.rs"]
+mod refused;
 
 use counterfoil::config::{At, Auth, BusConfig, Config, ConfigError, LegacySessions};
 use counterfoil::run::{Core, Use};
@@ -9,8 +11,9 @@ use gateway::approval::{Approval, Decimal};
 use gateway::tool::Mode;
 use ledger::{Millis, Strategy, Unkeyed};
 use mcp::Eras;
+use refused::BAD;
 use serde_json::Value;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 const NO_ENV: [(&str, &str); 0] = [];
 
@@ -18,12 +21,9 @@ fn parse(text: &str) -> Result<Config, ConfigError> {
     Config::parse(Path::new("counterfoil.toml"), text, NO_ENV)
 }
 
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
-
 fn schema() -> jsonschema::Validator {
-    let text = std::fs::read_to_string(root().join("schema/counterfoil.schema.json")).unwrap();
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../schema/counterfoil.schema.json");
+    let text = std::fs::read_to_string(file).unwrap();
     let schema: Value = serde_json::from_str(&text).unwrap();
     jsonschema::meta::validate(&schema).expect("the schema is a schema");
     jsonschema::validator_for(&schema).unwrap()
@@ -247,200 +247,6 @@ fn a_databases_password_is_named_and_never_shown() {
     }
 }
 
-/// File, place, a part of the message, and whether the schema alone refuses it too.
-const BAD: &[(&str, &str, &str, bool)] = &[
-    // Not TOML.
-    ("[server\n", "1:", "not TOML", false),
-    ("a = 1\na = 2\n", "2:1", "not TOML", false),
-    // Unknown keys, with a suggestion where one is near.
-    (
-        "[server]\nlistn = \"127.0.0.1:1\"\n",
-        "2:1",
-        "unknown key \"listn\" in [server]; did you mean \"listen\"?",
-        true,
-    ),
-    ("[sever]\n", "1:2", "unknown key \"sever\"; did you mean \"server\"?", true),
-    ("[server]\nzebra = 1\n", "2:1", "known: listen, mode", true),
-    ("[tools.\"a.b\"]\nrecovry = \"key\"\n", "2:1", "in [tools.\"a.b\"]; did you mean \"recovery\"?", true),
-    (
-        "[[integration]]\nname = \"a\"\nmanifest = \"m\"\nmanifst = \"m\"\n",
-        "4:1",
-        "did you mean \"manifest\"?",
-        true,
-    ),
-    // Wrong types.
-    ("[server]\nlisten = 8600\n", "2:10", "listen must be a string, not an integer", true),
-    ("server = 1\n", "1:10", "server must be a table, not an integer", true),
-    ("[server]\nallowed_hosts = \"a\"\n", "2:17", "must be an array of strings", true),
-    ("[server]\nallowed_hosts = [1]\n", "2:18", "takes strings, not an integer", true),
-    ("[tools.\"a.b\"]\ninject_key = \"yes\"\n", "2:14", "must be true or false", true),
-    ("[integration]\nname = \"a\"\n", "1:2", "write [[integration]]", true),
-    ("[tools]\nx = 1\n", "2:5", "x must be a table", true),
-    ("[lists]\nttl = 5.0\n", "2:7", "not a number with a fraction", true),
-    // Wrong values.
-    ("[server]\nlisten = \"127.0.0.1\"\n", "2:10", "is not an address", true),
-    ("[server]\nname = \"a b\"\n", "2:8", "is not a name", true),
-    ("[server]\nmode = \"test\"\n", "2:8", "use \"sandbox\" or \"production\"", true),
-    ("[server]\npath = \"mcp\"\n", "2:8", "is not a path", true),
-    ("[server]\npath = \"/metrics\"\n", "2:8", "/metrics is taken", false),
-    ("[server]\npublic_url = \"http://mcp.example.com\"\n", "2:14", "must be https", false),
-    ("[server]\npublic_url = \"https://u:p@mcp.example.com\"\n", "2:14", "must have no user", true),
-    ("[server]\nallowed_hosts = [\"https://a\"]\n", "2:18", "is not a host name", true),
-    ("[server]\nallowed_origins = [\"https://a.example/\"]\n", "2:20", "write \"https://a.example\"", true),
-    ("[server]\nmax_body = \"4MB\"\n", "2:12", "is not a size", true),
-    ("[server]\nmax_body = \"1GiB\"\n", "2:12", "outside 1KiB to 64MiB", false),
-    ("[server]\neras = \"new\"\n", "2:8", "use \"both\", \"modern\" or \"legacy\"", true),
-    ("[server]\neras = [\"modern\"]\n", "2:8", "eras must be a string, not an array", true),
-    ("[server]\neras_by_host = \"a=modern\"\n", "2:16", "eras_by_host must be a table, not a string", true),
-    ("[server.eras_by_host]\nlocalhost = 1\n", "2:13", "localhost must be a string, not an integer", true),
-    ("[server.eras_by_host]\nlocalhost = \"new\"\n", "2:13", "eras_by_host: \"new\" is unknown", true),
-    ("[server.eras_by_host]\n\"https://a\" = \"both\"\n", "2:1", "is not a host name", true),
-    ("[server.eras_by_host]\n\"\" = \"both\"\n", "2:1", "is not a host name", true),
-    ("[server.eras_by_host]\n\"localhost:80\" = \"both\"\n", "2:1", "names a port", true),
-    ("[server.eras_by_host]\n\"[::1]:80\" = \"both\"\n", "2:1", "write \"[::1]\"", true),
-    (
-        "[server.eras_by_host]\nlocalhost = \"both\"\nLOCALHOST = \"modern\"\n",
-        "3:1",
-        "is there already",
-        false,
-    ),
-    (
-        "[server]\nallowed_hosts = [\"a.example:8443\"]\neras_by_host = { \"b.example\" = \"legacy\" }\n",
-        "3:18",
-        "neither loopback nor in allowed_hosts or public_url",
-        false,
-    ),
-    ("[server]\neras_by_principal = \"a=modern\"\n", "2:21", "must be a table, not a string", true),
-    ("[server]\neras_by_principal = { a = \"modern\" }\n", "2:1", "has no use without authentication", false),
-    (
-        "[auth]\nmode = \"api-key\"\n[server.eras_by_principal]\na = \"new\"\n",
-        "4:5",
-        "eras_by_principal: \"new\" is unknown",
-        true,
-    ),
-    (
-        "[auth]\nmode = \"api-key\"\n[server.eras_by_principal]\n\"\" = \"both\"\n",
-        "4:1",
-        "a principal has a name",
-        true,
-    ),
-    ("[server]\nlegacy_sessions = true\n", "2:19", "must be a string, not true or false", true),
-    ("[server]\nlegacy_sessions = \"often\"\n", "2:19", "\"never\" or \"platform\"", true),
-    ("[server]\nlegacy_session_idle = \"1 day\"\n", "2:23", "is not a length of time", true),
-    ("[server]\nlegacy_session_idle = \"1m\"\n", "2:23", "outside 5m to 30d", false),
-    ("[server]\nlegacy_session_idle = \"31d\"\n", "2:23", "outside 5m to 30d", false),
-    ("[server]\neras = \"modern\"\nlegacy_sessions = \"auto\"\n", "3:1", "only the modern era", false),
-    (
-        "[server]\nlegacy_session_idle = \"1h\"\neras = \"modern\"\neras_by_host = { localhost = \"modern\" }\n",
-        "2:1",
-        "legacy_session_idle has no use",
-        false,
-    ),
-    (
-        "[server]\nlegacy_sessions = \"never\"\nlegacy_session_idle = \"1h\"\n",
-        "3:1",
-        "legacy_session_idle has no use",
-        false,
-    ),
-    (
-        "[server]\nlegacy_sessions = \"platform\"\nlegacy_session_idle = \"1h\"\n",
-        "3:1",
-        "legacy_sessions keeps none here",
-        false,
-    ),
-    ("[ledger]\nretention = \"a week\"\n", "2:13", "is not a length of time", true),
-    ("[ledger]\nretention = \"500d\"\n", "2:13", "outside 1m to 400d", false),
-    ("[ledger]\nurl = \"sqlite::memory:\"\n", "2:7", "a ledger lives in a file", false),
-    ("[ledger]\nurl = \"mysql://x\"\n", "2:7", "must be \"sqlite:PATH\" or \"postgres://", true),
-    ("[ledger]\nurl = \"postgres://h\"\n", "2:7", "names no database", false),
-    ("[ledger]\nurl = \"postgres:///db\"\n", "2:7", "names no host", false),
-    ("[ledger]\nurl = \"postgres://h:x/db\"\n", "2:7", "not an address", false),
-    ("[ledger]\nurl = \"postgres://u:p@h/db\"\n", "2:7", "a password is not written into the file", false),
-    ("[ledger]\nurl = \"postgres://h/db?password=p\"\n", "2:7", "a password is not written", false),
-    ("[ledger]\nurl = \"postgres://u@h/db\"\npassword = \"p\"\n", "3:12", "a secret is named", true),
-    ("[ledger]\nurl = \"postgres://u@h/db\"\npassword = \"${env:NO}\"\n", "3:12", "NO is not set", false),
-    ("[ledger]\nurl = \"${env:NO}\"\n", "2:7", "the environment variable NO is not set", false),
-    ("[ledger]\nurl = \"postgres://h/db\"\nschema = \"A b\"\n", "3:10", "is not a plain schema name", true),
-    ("[ledger]\nurl = \"postgres://h/db\"\nreplica = \"a b\"\n", "3:11", "is not a name", true),
-    ("[ledger]\nurl = \"postgres://h/db\"\nfailover = \"yes\"\n", "3:12", "is unknown", true),
-    ("[ledger]\ndata = \"x\"\n", "2:1", "data is for a ledger in PostgreSQL", false),
-    ("[ledger]\nurl = \"sqlite:x.db\"\nfailover = \"hold\"\n", "3:1", "is for a ledger in PostgreSQL", false),
-    ("[ledger]\npassword = \"${env:NO}\"\n", "2:1", "password is for a ledger in PostgreSQL", false),
-    ("[server]\nshutdown_delay = \"6m\"\n", "2:18", "outside 0ms to 5m", false),
-    ("[server]\nshutdown_limit = \"0s\"\n", "2:18", "outside 1s to 10m", false),
-    ("[bus]\nurl = \"kafka://h\"\n", "2:7", "must be \"auto\", \"nats://HOST:PORT\"", true),
-    ("[bus]\nurl = \"nats://h:4222\"\n", "2:7", "a ledger on SQLite has one process", false),
-    ("[bus]\nurl = \"nats://u:p@h\"\n", "2:7", "is not written into the file", false),
-    ("[bus]\nservers = \"x\"\n", "2:1", "unknown key", true),
-    ("[auth]\nmode = \"basic\"\n", "2:8", "is unknown", true),
-    ("[tools.\"a.b\"]\nrecovery = \"keys\"\n", "2:12", "did you mean \"key\"?", true),
-    ("[tools.\"a.b\"]\nrecovery = \"local\"\n", "2:12", "the ledger's own database", true),
-    ("[tools.\"a.b\"]\nunkeyed = \"gard\"\n", "2:11", "did you mean \"guard\"?", true),
-    ("[tools.\"a.b\"]\nname = \"a.b\"\n", "2:8", "is not a tool name", true),
-    ("[tools.\"a.b\"]\nheader_name = \"Content-Type\"\n", "2:15", "means something else to HTTP", false),
-    ("[tools.\"a.b\"]\nkey_from = []\n", "2:1", "names no argument", true),
-    ("[tools.\"a.b\"]\nkey_from = [\"x\", \"x\"]\n", "2:18", "named twice", true),
-    ("[tools.ab]\nunkeyed = \"new\"\n", "1:8", "is not a canonical id", true),
-    ("[[integration]]\nname = \"a.b\"\nmanifest = \"m\"\n", "2:8", "is not the name of an integration", true),
-    ("[[integration]]\nname = \"a\"\n", "1:", "needs manifest", true),
-    ("[sandbox]\nlisten = \"0.0.0.0:1\"\n", "2:10", "is not on loopback", false),
-    // Impossible combinations.
-    ("[server]\nlisten = \"0.0.0.0:8600\"\n", "2:10", "can be reached from other machines", false),
-    ("[server]\nmode = \"production\"\n[sandbox]\n", "3:2", "has no place in mode = \"production\"", false),
-    ("[defaults]\nsend_timeout = \"2m\"\n", "2:16", "is longer than timeout", false),
-    ("[defaults]\ntimeout = \"5s\"\n", "2:11", "is longer than timeout", false),
-    (
-        "[tools.\"a.b\"]\nguard_window = \"10m\"\nretention = \"5m\"\n",
-        "3:13",
-        "is shorter than guard_window",
-        false,
-    ),
-    (
-        "[[integration]]\nname = \"a\"\nmanifest = \"m\"\n[[integration]]\nname = \"a\"\nmanifest = \"n\"\n",
-        "5:8",
-        "is already there, in line 2",
-        false,
-    ),
-    (
-        "[sandbox]\n[[integration]]\nname = \"payments\"\nmanifest = \"m\"\n",
-        "3:8",
-        "that [sandbox] mounts",
-        false,
-    ),
-    // Secrets belong elsewhere.
-    ("[server]\nname = \"${env:NAME}\"\n", "2:8", "is for secrets only", true),
-    ("[alerts]\nwebhook = \"http://a.example/x\"\n", "2:11", "must be https", false),
-    ("[alerts]\nwebhook = \"${env:NO_SUCH}\"\n", "2:11", "variable NO_SUCH is not set", false),
-    ("[alerts]\nwebhook = \"https://h/${env:X}\"\n", "2:11", "with nothing around it", false),
-    ("[seal]\nmaster = \"AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=\"\n", "2:10", "never written", true),
-    ("[seal]\nmaster = \"${env:NO_SUCH}\"\n", "2:10", "variable NO_SUCH is not set", false),
-    ("[seal]\nmaster = \"keyring\"\n", "2:10", "a secret is named", true),
-    ("[seal]\nkeys = \"file\"\n", "2:8", "kept in the \"ledger\"", true),
-    ("[seal]\nstate_ttl = \"1s\"\n", "2:13", "outside 30s to 1d", false),
-    // What this version has no room for.
-    ("[[upstream]]\nname = \"crm\"\n", "1:", "not available in this version", true),
-    ("[auth]\nmode = \"oauth\"\n", "2:8", "\"oauth\" is not available in this version", true),
-    ("[defaults]\nheader_name = \"X-Key\"\n", "2:15", "not available in this version", true),
-    // How calls are answered, and who is asked before.
-    ("[defaults]\nleg = \"500ms\"\n", "2:7", "outside 1s to 5m", false),
-    ("[tools.\"a.b\"]\nleg = \"6m\"\n", "2:7", "outside 1s to 5m", false),
-    ("[tools.\"a.b\"]\nmode = \"tasks\"\n", "2:8", "did you mean \"task\"?", true),
-    ("[tools.\"a.b\"]\nunkeyed = \"reserved\"\n", "2:11", "did you mean \"reserve\"?", true),
-    ("[tools.\"a.b\"]\napproval = \"sometimes\"\n", "2:12", "use \"never\", \"always\" or a limit", true),
-    ("[tools.\"a.b\"]\napproval = true\n", "2:12", "must be a string, not true or false", true),
-    ("[tools.\"a.b\"]\napproval = {}\n", "2:1", "approval needs over", true),
-    ("[tools.\"a.b\"]\napproval = { over = {} }\n", "2:1", "over names no argument", true),
-    ("[tools.\"a.b\"]\napproval = { over = 5 }\n", "2:21", "over must be a table, not an integer", true),
-    (
-        "[tools.\"a.b\"]\napproval = { over = { amount = \"5\" } }\n",
-        "2:32",
-        "amount must be a number, not a string",
-        true,
-    ),
-    ("[tools.\"a.b\"]\napproval = { over = { amount = nan } }\n", "2:32", "nan is no limit", true),
-    ("[tools.\"a.b\"]\napproval = { above = { amount = 5 } }\n", "2:14", "unknown key \"above\"", true),
-];
-
 #[test]
 fn what_is_wrong_is_refused_with_its_place_and_words() {
     for (text, place, words, _) in BAD {
@@ -489,44 +295,6 @@ fn the_schema_agrees_with_the_parser() {
             assert_eq!(!valid, *by_schema, "{text}");
         }
     }
-}
-
-#[test]
-fn the_examples_and_templates_are_right() {
-    let schema = schema();
-    let mut seen = 0;
-    for dir in std::fs::read_dir(root().join("examples")).unwrap() {
-        let file = dir.unwrap().path().join("counterfoil.toml");
-        if !file.exists() {
-            continue;
-        }
-        let text = std::fs::read_to_string(&file).unwrap();
-        let config = Config::parse(&file, &text, NO_ENV).unwrap_or_else(|e| panic!("{e}"));
-        assert!(schema.is_valid(&as_json(&text)), "{}", file.display());
-        counterfoil::run::load(&config, config.sandbox).unwrap_or_else(|e| panic!("{e}"));
-        seen += 1;
-    }
-    assert!(seen >= 3, "only {seen} examples");
-}
-
-#[test]
-fn what_the_templates_show_of_the_server_is_right() {
-    // What is commented out becomes a setting.
-    let shown = |template: &str| {
-        let lines = template.lines().take_while(|l| *l != "[ledger]").map(|l| match l.strip_prefix("# ") {
-            Some(rest) if rest.split_once(" = ").is_some_and(|(key, _)| !key.contains(' ')) => rest,
-            _ => l,
-        });
-        lines.collect::<Vec<_>>().join("\n")
-    };
-    let sandbox = include_str!("../src/cli/templates/sandbox.toml");
-    let all = shown(sandbox);
-    assert!(all.contains("\nlegacy_session_idle = "), "{all}");
-    assert_eq!(parse(&all).unwrap().server, parse(sandbox).unwrap().server, "they are the defaults");
-    let all = shown(include_str!("../src/cli/templates/production.toml"));
-    let c = parse(&all).unwrap_or_else(|e| panic!("{e}"));
-    assert_eq!(c.server.eras_by_host, [("mcp.example.com".to_owned(), Eras::Modern)]);
-    assert!(schema().is_valid(&as_json(&all)));
 }
 
 #[tokio::test]

@@ -41,8 +41,14 @@ fn without_a_key_a_lost_answer_is_in_doubt() {
     }
     assert!(!format!("{lost:?}").contains("nothing was changed"), "{lost:?}");
     // Under its key the same again is safe; a dry run does nothing.
-    for more in [&["--key", "k-1"][..], &["--dry-run"]] {
+    let (by_key, dry) = ("With the same --key", "Nothing is sent by a dry run");
+    for (more, says, not) in [
+        (&["--key", "k-1"][..], by_key, dry),
+        (&["--dry-run"], dry, by_key),
+        (&["--dry-run", "--key", "k-1"], dry, by_key),
+    ] {
         let lost = exec(&dir, more).expect(5);
+        assert!(lost.stderr.contains(says) && !lost.stderr.contains(not), "{lost:?}");
         assert_eq!(lost.json()["error"]["kind"], "unavailable", "{lost:?}");
         assert!(!format!("{lost:?}").contains("nothing was changed"), "{lost:?}");
     }
@@ -130,4 +136,15 @@ fn what_is_known_is_answered_without_the_credential_of_its_principal() {
     let fresh = make("k-2").expect(1).json();
     assert_eq!(fresh["error"]["kind"], "credential_required", "{fresh}");
     assert_eq!(served.stop(), 0);
+}
+
+#[test]
+fn a_number_in_the_place_of_text_is_told_how_to_be_text() {
+    let dir = Dir::new();
+    let get = |id: &str| dir.run(&["exec", "payments.payments.get", "--param", id]);
+    let told = get("id=5").expect(2).stderr;
+    assert!(told.contains(r#"--param 'id="5"'"#), "{told}");
+    // As told, it fits: only there is no such payment.
+    let fits = get(r#"id="5""#);
+    assert!(fits.code != 2 && !fits.stderr.contains("--param"), "{fits:?}");
 }

@@ -23,6 +23,8 @@ fn what_is_imported_is_listed_and_called() {
         told.contains("POST /mixed: its body is multipart/mixed") && told.contains("[[integration]]"),
         "{told}"
     );
+    let places = "sandbox mode sends to https://sandbox.shop.example/v1; production mode sends to https://eu.shop.example/v1";
+    assert!(told.contains(places), "{told}");
     d.write("counterfoil.toml", CONFIG);
     let methods = d.run(&["methods", "--json"]).expect(0).json();
     let methods = methods["methods"].as_array().unwrap();
@@ -149,6 +151,7 @@ fn it_is_named_in_the_configuration_once() {
     let import = ["import", "openapi", "shop.yaml", "--add", "--json"];
     let refused = d.run(&import).expect(2).stderr;
     assert!(refused.contains("counterfoil.toml can't be found"), "{refused}");
+    assert!(!d.path().join("integrations").exists(), "nothing is written");
     d.write("counterfoil.toml", "# ours\n[server]\nname = \"x\" # no end of line");
     #[cfg(unix)]
     std::fs::set_permissions(&config, std::os::unix::fs::PermissionsExt::from_mode(0o640)).unwrap();
@@ -201,7 +204,72 @@ fn a_configuration_that_it_would_spoil_stays_as_it_was() {
         let refused = d.run(&["import", "openapi", "shop.yaml", "--add", "--name", name]).expect(2).stderr;
         assert!(refused.contains(why) && refused.contains("it is as it was"), "{text}: {refused}");
         assert_eq!(std::fs::read_to_string(d.path().join("counterfoil.toml")).unwrap(), text);
+        assert!(
+            refused.contains("no manifest is written") && !d.path().join("integrations").exists(),
+            "{text}"
+        );
     }
+}
+
+#[test]
+fn a_name_is_one_descriptions() {
+    let d = shop();
+    d.write("other.yaml", &SHOP.replace("/orders", "/things"));
+    // One name twice in a command, and one that can't be read: nothing of any is written.
+    for second in ["other.yaml", "nowhere.yaml"] {
+        let refused = d.run(&["import", "openapi", "shop.yaml", second]).expect(2).stderr;
+        assert!(refused.contains(second), "{refused}");
+        assert!(!d.path().join("integrations").exists());
+    }
+    // One description under two titles in a command.
+    d.write("twice.yaml", &SHOP.replacen("title: Shop API", "title: Shop again", 1));
+    let refused = d.run(&["import", "openapi", "shop.yaml", "twice.yaml"]).expect(2).stderr;
+    assert!(refused.contains("of the same command") && refused.contains("shop.yaml"), "{refused}");
+    assert!(!d.path().join("integrations").exists());
+    d.run(&["import", "openapi", "shop.yaml"]).expect(0);
+    let manifest = d.path().join("integrations/shop.toml");
+    let first = std::fs::read_to_string(&manifest).unwrap();
+    // Another description of the same title.
+    let strange = "openapi: 3.0.0\ninfo: { title: Shop }\nservers: [{ url: https://strange.example }]\npaths: { /x: { get: {} } }\n";
+    let title = SHOP.lines().find(|l| l.trim_start().starts_with("title:")).unwrap();
+    d.write("strange.yaml", &strange.replace("{ title: Shop }", &format!("{{ {} }}", title.trim())));
+    let refused = d.run(&["import", "openapi", "strange.yaml"]).expect(2).stderr;
+    assert!(refused.contains("is not of this description") && refused.contains("--name"), "{refused}");
+    assert_eq!(std::fs::read_to_string(&manifest).unwrap(), first);
+    // The same description under another title.
+    d.write("shop.yaml", &SHOP.replacen(title, "  title: Shop and more", 1));
+    let refused = d.run(&["import", "openapi", "shop.yaml"]).expect(2).stderr;
+    assert!(refused.contains("--name shop imports it again"), "{refused}");
+    assert_eq!(std::fs::read_dir(d.path().join("integrations")).unwrap().count(), 1);
+    d.run(&["import", "openapi", "shop.yaml", "--name", "shop"]).expect(0);
+    d.run(&["import", "openapi", "shop.yaml", "--name", "shop-and-more"]).expect(0);
+    assert_eq!(std::fs::read_dir(d.path().join("integrations")).unwrap().count(), 2);
+    // Each has its own from now on.
+    d.run(&["import", "openapi", "shop.yaml"]).expect(0);
+}
+
+#[test]
+fn what_decides_is_told_first_and_whole() {
+    let d = Dir::new();
+    let described = |url: &str, verb: &str| {
+        let paths: String = (0..20)
+            .map(|i| format!("  /things/{i}: {{ {verb}: {{ operationId: t{i}, summary: Look at it }} }}\n"))
+            .collect();
+        format!("openapi: 3.0.0\ninfo: {{ title: Things }}\nservers: [{{ url: \"{url}\" }}]\npaths:\n{paths}")
+    };
+    d.write("things.yaml", &described("https://a.example", "post"));
+    d.run(&["import", "openapi", "things.yaml"]).expect(0);
+    d.write("things.yaml", &described("https://b.example", "get"));
+    let told = d.run(&["import", "openapi", "things.yaml", "--dry-run"]).expect(0).stdout;
+    let mut lines = told.lines().skip(1);
+    assert!(lines.next().unwrap().contains("with the credential, go elsewhere"), "{told}");
+    let base = "all methods: base_url.production: https://a.example → https://b.example";
+    assert!(lines.nth(1).unwrap().contains(base), "{told}");
+    assert_eq!(told.matches("effect: mutating → read").count(), 20, "{told}");
+    let document = d.run(&["import", "openapi", "things.yaml", "--json"]).expect(0).json();
+    let decisive = document["imported"][0]["report"]["changes"]["decisive"].as_array().unwrap();
+    assert_eq!((&decisive[0]["field"], decisive[0].get("method")), (&"base_url".into(), None));
+    assert_eq!(decisive.iter().filter(|d| d["field"] == "effect" && d["after"] == "read").count(), 20);
 }
 
 #[test]

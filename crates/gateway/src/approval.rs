@@ -1,5 +1,6 @@
 //! Which calls wait for a person's yes. Closed unless opened: what can't be compared with a limit is over it.
 
+use crate::limits::has_twin;
 use mcp::json::RawObject;
 use std::cmp::Ordering;
 use std::fmt;
@@ -12,7 +13,7 @@ pub enum Approval {
     Never,
     /// It always waits.
     Always,
-    /// It waits where one of these arguments is over its limit, is missing, or is no number.
+    /// It waits where one of these arguments is over its limit, is missing, is no number, or is there in other letters, too.
     Over(Vec<(String, Decimal)>),
 }
 
@@ -22,7 +23,7 @@ impl Approval {
     pub fn is_needed(&self, arguments: &RawObject) -> bool {
         let within = |(name, limit): &(String, Decimal)| {
             let given = arguments.get(name).and_then(|given| Decimal::parse(given.as_str()));
-            given.is_some_and(|given| given.compare(limit).is_le())
+            given.is_some_and(|given| given.compare(limit).is_le()) && !has_twin(arguments, name)
         };
         match self {
             Approval::Never => false,

@@ -85,14 +85,18 @@ impl ReadTool for Reader {
         self.method.own_account()
     }
 
+    fn kept_account(&self) -> Option<OwnAccount> {
+        self.method.kept_account()
+    }
+
     fn plan(&self, arguments: &RawObject) -> Result<Option<Value>, BadArguments> {
         let raw = arguments.raw();
         let http = self.method.read_request(raw.as_str()).map_err(|e| BadArguments(e.to_string()))?;
         Ok(Some(json!({ "summary": http.shown(), "request": http })))
     }
 
-    fn masked_credential(&self) -> Option<(String, String)> {
-        self.method.masked_credential().cloned()
+    fn masked_credentials(&self) -> &[provider::Masked] {
+        self.method.masked_credentials()
     }
 
     fn safety(&self) -> Value {
@@ -132,8 +136,12 @@ impl Tool for Writer {
         self.method.own_account()
     }
 
-    fn masked_credential(&self) -> Option<(String, String)> {
-        self.method.masked_credential().cloned()
+    fn kept_account(&self) -> Option<OwnAccount> {
+        self.method.kept_account()
+    }
+
+    fn masked_credentials(&self) -> &[provider::Masked] {
+        self.method.masked_credentials()
     }
 
     fn safety(&self) -> Value {

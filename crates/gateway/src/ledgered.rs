@@ -1,10 +1,10 @@
 //! A call of a tool that changes the world: its key, state and answers, the ledger, and what the ledger's answer becomes
 //! on the wire.
 
+mod asking;
 mod connecting;
 
 use crate::answer;
-use crate::answers::Name;
 use crate::call::{Asked, META_OPERATION, Parts, error_outcome, operation_meta, removed, shorten, text};
 use crate::call::{busy, creation};
 use crate::catalog::Entry;
@@ -13,22 +13,22 @@ use crate::keys::{self, KeyTrouble};
 use crate::limits::{self, Whose};
 use crate::methods::tasks;
 use crate::principal::principal_of;
-use crate::rounds::{self, Closed, State, Subject, Unfit, asks_a_person};
+use crate::rounds::{self, Closed, State, Subject, Unfit};
 use crate::service::Shared;
 use crate::tool::{BadArguments, Body, Mode};
+use asking::Heard;
 use ledger::service::OperateError;
 use ledger::{
     Answer, Ask, Call, CallError, CallerKey, Carrier, Creation, DeliveryState, InputKind, Key, Kind,
-    Operation, OperationId,
+    Operation, OperationId, StoreError,
 };
 use mcp::constants::{meta, method};
 use mcp::error::RpcError;
-use mcp::input::{self, Asker, Given, InputRequest};
+use mcp::input::{Asker, Given};
 use mcp::json::quote;
-use mcp::server::{Delivery, Exchange, Notifier, Outcome, Responder, WireResult};
+use mcp::server::{Delivery, Exchange, Outcome, Responder, WireResult};
 use serde_json::json;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// What ends a call before anything is written.
 enum Before {
@@ -149,6 +149,20 @@ impl<'a> Ledgered<'a> {
         (error_outcome(self.shared, self.exchange, e, self.entry), "error")
     }
 
+    /// Of the operation that it belongs to nothing is known now but that it is there: never "nothing ran".
+    fn unreadable(&self, id: OperationId, e: &StoreError) -> Refused {
+        self.told(&self.shared.ledger.unreadable_error(&self.call, id, e))
+    }
+
+    /// The same where not even its id is known.
+    fn unopened(&self) -> CallError {
+        CallError {
+            retry_after: Some(ledger::Millis::secs(5)),
+            retry_key: self.call.key.as_ref().map(|k| k.key.as_str().to_owned()),
+            ..CallError::plain(Kind::AdmissionUnknown, rounds::UNOPENED.0, rounds::UNOPENED.1)
+        }
+    }
+
     fn subject(&self) -> Subject<'_> {
         Subject {
             principal: &self.call.scope.principal,
@@ -163,7 +177,7 @@ impl<'a> Ledgered<'a> {
         let state: State = match self.shared.unseal(rounds::PURPOSE, self.subject(), token).await {
             Ok(state) => state,
             Err(Closed::Rejected) => return Err((rounds::rejected().into(), "refused")),
-            Err(Closed::Unavailable) => return Err(self.told(&unavailable())),
+            Err(Closed::Unavailable) => return Err(self.told(&self.unopened())),
         };
         self.round = state.round;
         if state.connect {
@@ -189,15 +203,12 @@ impl<'a> Ledgered<'a> {
         let op = match self.shared.ledger.status(principal, id).await {
             Ok(Some(op)) => op,
             Ok(None) => return Ok(()),
-            Err(_) => return Err(self.told(&unavailable())),
+            Err(e) => return Err(self.unreadable(id, &e)),
         };
         let given = match rounds::answers(self.shared, &op, &brought.responses).await {
             Ok(given) => given,
             Err(Unfit::Answer(e)) => return Err(((*e).into(), "refused")),
-            Err(Unfit::Store(e)) => {
-                tracing::warn!(operation = %id, error = %e, "answers could not be read against what was asked");
-                return Err(self.told(&unavailable()));
-            }
+            Err(Unfit::Store(e)) => return Err(self.unreadable(id, &e)),
         };
         let Some(decision) = given.decision else {
             self.call.answers = given.given;
@@ -207,12 +218,14 @@ impl<'a> Ledgered<'a> {
         match self.shared.ledger.belongs(&self.call, id).await {
             Ok(true) => {}
             Ok(false) => return Ok(()),
-            Err(_) => return Err(self.told(&unavailable())),
+            Err(e) => return Err(self.unreadable(id, &e)),
         }
         match rounds::decide(self.shared, principal, id, &decision).await {
             // Refused: somebody decided before. The look-up tells how it stands.
-            Ok(_) | Err(OperateError::Refused { .. } | OperateError::Unknown) => Ok(()),
-            Err(_) => Err(self.told(&unavailable())),
+            Ok(_) | Err(OperateError::Refused { .. } | OperateError::Unknown | OperateError::Pruned(_)) => {
+                Ok(())
+            }
+            Err(OperateError::Store(e)) => Err(self.unreadable(id, &e)),
         }
     }
 
@@ -323,61 +336,6 @@ impl<'a> Ledgered<'a> {
         word
     }
 
-    /// Asks a legacy client on the stream of its call, and waits for its answer, from wherever it comes. `None`: it can't
-    /// be asked, or did not answer in time.
-    async fn ask_on_stream<E>(&self, answer: &Result<Answer, E>, notifier: &Notifier) -> Option<Heard> {
-        let keeper = self.shared.keeper.as_ref()?;
-        let (operation, asked): (&Operation, Vec<(Name, InputRequest)>) = match answer {
-            Ok(Answer::Input { operation, open, .. }) => {
-                let requests = self.questions(open).ok()?;
-                let index = |request: &InputRequest| operation.input(request.key());
-                let name = |r: InputRequest| Some((Name::Input(operation.id, index(&r)?), r));
-                (operation, requests.into_iter().filter_map(name).collect())
-            }
-            Ok(Answer::Confirm { operation, .. }) => {
-                let request = self.may_ask(rounds::confirm(operation).ok())?;
-                (operation, vec![(Name::Confirm(operation.id, operation.attempt), request)])
-            }
-            _ => return None,
-        };
-        let (principal, revision) = (&self.call.scope.principal, self.exchange.caller.revision);
-        // From before the question is out, so that no change is missed.
-        let mut changes = self.shared.ledger.changes(operation.id);
-        let mut open = Vec::new();
-        for (name, request) in &asked {
-            let sent = name.send(keeper, principal, notifier, request, revision).await.ok()?;
-            open.push((operation.input(request.key()), sent));
-        }
-        let limit = tokio::time::sleep(keeper.state_ttl().duration());
-        tokio::pin!(limit);
-        loop {
-            tokio::select! {
-                () = changes.changed() => {}
-                // Without a doorbell.
-                () = tokio::time::sleep(POLL) => {}
-                () = notifier.cut() => return Some(Heard::Gone),
-                () = notifier.gone() => return Some(Heard::Gone),
-                () = &mut limit => return None,
-            }
-            let Ok(now) = self.shared.ledger.status(principal, operation.id).await else { continue };
-            // The questions of this round that still wait; nothing of it does once it goes on.
-            let waits: Vec<Option<usize>> = match &now {
-                Some(now) if !matches!(now.execution, ledger::Execution::InputRequired { .. }) => Vec::new(),
-                None => Vec::new(),
-                Some(now) if asks_a_person(now) => vec![None],
-                Some(now) => now.open_inputs().map(Some).collect(),
-            };
-            let (still, done): (Vec<_>, Vec<_>) = open.into_iter().partition(|(i, _)| waits.contains(i));
-            for (_, one) in done {
-                one.answered();
-            }
-            if still.is_empty() {
-                return Some(Heard::Answer);
-            }
-            open = still;
-        }
-    }
-
     fn is_for_tasks(&self, operation: &Operation) -> bool {
         self.tasks && (self.asked.settings.mode.needs_tasks() || operation.task.is_some())
     }
@@ -434,93 +392,7 @@ impl<'a> Ledgered<'a> {
             }
         }
     }
-
-    /// What is said where the call is to come again: with answers, to wait on, or under a key that was kept for it. A
-    /// caller that can't is told so.
-    async fn another_round(&self, answer: Answer) -> Refused {
-        match &answer {
-            Answer::Input { operation, open, .. } => match self.questions(open) {
-                Ok(requests) => self.ask(&requests, Some(operation), None).await,
-                Err(e) => Some((Outcome::from(*e), "refused")).filter(|_| !approval(open)),
-            },
-            Answer::Confirm { operation, .. } => match self.may_ask(rounds::confirm(operation).ok()) {
-                Some(request) => self.ask(&[request], Some(operation), None).await,
-                None => None,
-            },
-            // A leg: nothing is asked, the client only comes back.
-            Answer::Running { operation, .. } if self.round < rounds::LAST_LEG => {
-                self.ask(&[], Some(operation), None).await
-            }
-            Answer::Reserve { key } => self.ask(&[], None, Some(key)).await,
-            _ => None,
-        }
-        .unwrap_or_else(|| match self.shared.ledger.or_error(&self.call, answer) {
-            Answer::Error(e) => self.told(&e),
-            _ => (RpcError::internal("Internal error: the call has no answer.").into(), "error"),
-        })
-    }
-
-    /// The recorded questions, if this client can be asked them.
-    fn questions(&self, open: &[Ask]) -> Result<Vec<InputRequest>, Box<RpcError>> {
-        let asked = rounds::questions(open).map_err(|e| {
-            tracing::error!(error = %e, "a question can't be asked");
-            Box::new(RpcError::internal("Internal error: a question of this operation can't be read."))
-        })?;
-        let revision = self.exchange.caller.revision;
-        input::check(&asked, self.exchange.meta.client_capabilities(), revision).map_err(Box::new)?;
-        Ok(asked)
-    }
-
-    fn may_ask(&self, request: Option<InputRequest>) -> Option<InputRequest> {
-        let revision = self.exchange.caller.revision;
-        request.filter(|r| input::check([r], self.exchange.meta.client_capabilities(), revision).is_ok())
-    }
-
-    /// Ends the request with what the client is to bring back. `None`: this client won't.
-    async fn ask(
-        &self,
-        requests: &[InputRequest],
-        operation: Option<&Operation>,
-        key: Option<&str>,
-    ) -> Option<Refused> {
-        let state = State {
-            operation: operation.map(|op| op.id),
-            key: key.map(str::to_owned),
-            round: self.round + 1,
-            connect: false,
-        };
-        self.end_round(requests, &state, operation.map(about)).await
-    }
-
-    /// Ends the request with this state. `None`: this client won't bring it back.
-    async fn end_round(
-        &self,
-        requests: &[InputRequest],
-        state: &State,
-        about: Option<String>,
-    ) -> Option<Refused> {
-        if self.exchange.caller.revision.is_legacy() || self.round >= rounds::MAX_ROUNDS {
-            return None;
-        }
-        let token = self.shared.seal(rounds::PURPOSE, self.subject(), state).await?;
-        let mut members = vec![(meta::SERVER_INFO, self.shared.server_info.as_str())];
-        members.extend(about.as_deref().map(|about| (META_OPERATION, about)));
-        let result = WireResult::input_required(Asker::ToolsCall, requests, Some(&token), &members);
-        let word = if requests.is_empty() { "leg" } else { "asked" };
-        result.ok().map(|result| (Outcome::Result(result), word))
-    }
 }
-
-/// What came of asking on a stream.
-enum Heard {
-    /// It is answered, or was decided otherwise.
-    Answer,
-    /// The client is gone.
-    Gone,
-}
-
-/// How often the ledger is asked how the operation stands, beside its doorbell.
-const POLL: Duration = Duration::from_millis(500);
 
 /// What a client hears of an operation that has no result yet.
 fn about(op: &Operation) -> String {
@@ -529,13 +401,6 @@ fn about(op: &Operation) -> String {
 
 fn approval(open: &[Ask]) -> bool {
     open.iter().any(|ask| ask.kind == InputKind::Approval)
-}
-
-fn unavailable() -> CallError {
-    CallError {
-        retry_after: Some(ledger::Millis::secs(1)),
-        ..CallError::plain(Kind::Unavailable, rounds::UNAVAILABLE.0, rounds::UNAVAILABLE.1)
-    }
 }
 
 fn disagree() -> CallError {

@@ -45,6 +45,7 @@ mod followed;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod handles;
+mod health;
 pub mod http_tool;
 pub mod icon;
 mod keys;

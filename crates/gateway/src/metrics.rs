@@ -10,6 +10,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -229,9 +230,15 @@ impl Metrics {
         self.call_seconds.observe(took.as_secs_f64());
     }
 
-    /// Everything in the Prometheus text format, with the store's own figures.
+    /// Everything in the Prometheus text format, with the store's own figures; and whether the breaker of each integration
+    /// that has one is open.
     #[must_use]
-    pub fn text(&self, counts: Option<&Counts>, stats: &StoreStats) -> String {
+    pub fn text(
+        &self,
+        counts: Option<&Counts>,
+        stats: &StoreStats,
+        breakers: &BTreeMap<&str, bool>,
+    ) -> String {
         let mut out = String::new();
         if prometheus_client::encoding::text::encode(&mut out, &self.registry).is_err() {
             return String::new();
@@ -256,6 +263,14 @@ impl Metrics {
                     c.delivery.get(w).unwrap_or(&0)
                 );
             }
+        }
+        if !breakers.is_empty() {
+            let help = "The provider does not answer, so new operations are refused";
+            family(&mut out, "breaker_open", "gauge", help);
+        }
+        for (integration, open) in breakers {
+            let open = u8::from(*open);
+            let _ = writeln!(out, "counterfoil_breaker_open{{integration=\"{integration}\"}} {open}");
         }
         family(&mut out, "store_commits", "counter", "Transactions committed");
         let _ = writeln!(out, "counterfoil_store_commits_total {}", stats.commits);

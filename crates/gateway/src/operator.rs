@@ -243,7 +243,7 @@ async fn exec(State(c): State<Ctx>, Json(e): Json<Exec>) -> Result<Response, Fai
     let principal: Arc<str> = e.principal.as_deref().unwrap_or(OPERATOR).into();
     let Some(entry) = s.catalog().find(&e.id).cloned() else {
         return match forgotten(s, &e, principal, arguments.as_ref()).await {
-            Some(executed) => exec_answer(s, executed),
+            Some(executed) => Ok(exec_answer(s, &executed)),
             None => Err(Failure(
                 StatusCode::NOT_FOUND,
                 "unknown_method",
@@ -267,7 +267,7 @@ async fn exec(State(c): State<Ctx>, Json(e): Json<Exec>) -> Result<Response, Fai
         wait: entry.settings.policy.timeout,
         yields: false,
     };
-    exec_answer(s, exec::run(s, wanted, std::future::pending()).await?)
+    Ok(exec_answer(s, &exec::run(s, wanted, std::future::pending()).await?))
 }
 
 /// What is known under this key of a method that is not in the configuration any more.
@@ -285,15 +285,10 @@ async fn forgotten(
     exec::known(s, &asked, std::future::pending()).await
 }
 
-fn exec_answer(s: &Shared, executed: Executed) -> Result<Response, Failure> {
-    if let Executed::Stored { operation, .. } = &executed {
+fn exec_answer(s: &Shared, executed: &Executed) -> Response {
+    if let Executed::Stored { operation, .. } = executed {
         // The answer goes to the operator's own terminal over this connection.
         s.ledger.delivered(operation, ledger::DeliveryState::Written);
     }
-    match executed {
-        Executed::Gone => {
-            Err(Failure(StatusCode::SERVICE_UNAVAILABLE, "unavailable", "the gateway is stopping".into()))
-        }
-        executed => Ok(([(CONTENT_TYPE, "application/json")], executed.document()).into_response()),
-    }
+    ([(CONTENT_TYPE, "application/json")], executed.document()).into_response()
 }

@@ -110,8 +110,8 @@ impl Shared {
 /// What is said of a state that does not open, whatever the reason.
 pub(crate) fn rejected() -> RpcError {
     RpcError::invalid_params(
-        "requestState is not valid for this request, or not any more; nothing ran. Make the request again without it, \
-         with the same idempotency key if it had one",
+        "requestState is not valid for this request, or not any more; nothing ran. Make the request again without it only \
+         under the same idempotency key; if it had none, look first whether it happened",
     )
 }
 
@@ -122,10 +122,10 @@ pub(crate) fn unavailable() -> RpcError {
     )
 }
 
-/// What is said while a state can't be opened.
-pub(crate) const UNAVAILABLE: (&str, &str) = (
-    "The ledger can't be read at the moment, so what the request brought back could not be checked; nothing ran.",
-    "Make the same request again a little later; it is safe.",
+/// What is said while a state can't be opened: what it names may be running.
+pub(crate) const UNOPENED: (&str, &str) = (
+    "The ledger can't be read at the moment, so it is not known which operation this call belongs to, or how it stands.",
+    "Make the same request again a little later with the same `requestState`, or under the same idempotency key: nothing is done twice. Without either it could be: then look first whether it happened.",
 );
 
 /// Answers that came with a call, read against what its operation asks.

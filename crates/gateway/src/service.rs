@@ -13,12 +13,8 @@ use crate::runner::GatewayRunner;
 use crate::sessions::{LegacySessions, Sessions};
 use crate::usage::{Deprecated, Usage};
 use crate::views::{View, Views};
-use crate::{bridge, call, exec, listen, result};
-use axum::Router;
-use axum::extract::State;
-use axum::response::IntoResponse;
-use axum::routing::get;
-use http::{Extensions, HeaderMap, StatusCode};
+use crate::{bridge, call, exec, health, listen, result};
+use http::{Extensions, HeaderMap};
 use ledger::{Executor, Ledger, Millis};
 use mcp::constants::method;
 use mcp::error::{Error, RpcError};
@@ -102,10 +98,10 @@ pub(crate) struct Shared {
     /// The calls that legacy clients may cancel by name.
     pub running: OnceLock<Running>,
     served: RwLock<Arc<Views>>,
-    draining: AtomicBool,
-    ready: AtomicBool,
+    pub draining: AtomicBool,
+    pub ready: AtomicBool,
     /// What `/readyz` warns of.
-    warnings: RwLock<Vec<&'static str>>,
+    pub warnings: RwLock<Vec<&'static str>>,
 }
 
 impl Shared {
@@ -300,11 +296,7 @@ impl Gateway {
     /// # Errors
     /// [`Error::Config`]: the path or a limit is wrong.
     pub fn app(&self, http: HttpConfig) -> Result<App, Error> {
-        let machines = Router::new()
-            .route("/healthz", get(|| async { "ok\n" }))
-            .route("/readyz", get(readyz))
-            .route("/metrics", get(metrics))
-            .with_state(self.0.clone());
+        let machines = health::router(&self.0);
         let machines = machines.merge(connect::router(&self.0, &http)).merge(exec::router(&self.0, &http));
         if let Some(path) = http.views.iter().find(|path| !self.0.views().has_path(path)) {
             return Err(Error::Config(format!("there is no view at the path '{path}'")));
@@ -312,45 +304,6 @@ impl Gateway {
         let _ = self.0.running.set(http.running.clone());
         Ok(mcp::server::app(http, Arc::new(self.clone()))?.merge(machines))
     }
-}
-
-async fn readyz(State(s): State<Arc<Shared>>) -> (StatusCode, String) {
-    match unready(&s).await {
-        Some(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
-        None => {
-            let mut text = "ready\n".to_owned();
-            for warning in s.warnings.read().unwrap_or_else(PoisonError::into_inner).iter() {
-                text.push_str(&format!("warning: {warning}\n"));
-            }
-            (StatusCode::OK, text)
-        }
-    }
-}
-
-async fn unready(s: &Shared) -> Option<&'static str> {
-    if s.draining.load(Ordering::Acquire) {
-        return Some("draining");
-    }
-    if !s.ready.load(Ordering::Acquire) {
-        return Some("taking up what an earlier run left behind");
-    }
-    let store = s.ledger.store();
-    if store.next_attention().await.is_err() {
-        return Some("the ledger can't be used");
-    }
-    if store.is_held() {
-        return Some("restored from a backup: new operations wait for a release");
-    }
-    if store.stats().disk_low {
-        return Some("the disk is nearly full: new operations are refused");
-    }
-    None
-}
-
-async fn metrics(State(s): State<Arc<Shared>>) -> impl IntoResponse {
-    let counts = s.ledger.counts().await.ok();
-    let text = s.metrics.text(counts.as_ref(), &s.ledger.store().stats());
-    ([(http::header::CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], text)
 }
 
 /// -32601, in the words of the request's era.

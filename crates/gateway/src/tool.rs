@@ -139,9 +139,13 @@ pub trait Tool: Send + Sync + 'static {
     fn own_account(&self) -> Option<provider::OwnAccount> {
         None
     }
-    /// The header that will authenticate its one request, its secret masked; `None` where there is none, or no one request.
-    fn masked_credential(&self) -> Option<(String, String)> {
-        None
+    /// The one under which callers may have given their own, also where nothing is sent under it now.
+    fn kept_account(&self) -> Option<provider::OwnAccount> {
+        self.own_account()
+    }
+    /// What will authenticate its one request, each secret masked; empty where nothing does, or there is no one request.
+    fn masked_credentials(&self) -> &[provider::Masked] {
+        &[]
     }
     /// How a retry of it is safe, for operators.
     fn safety(&self) -> serde_json::Value;
@@ -156,9 +160,13 @@ pub trait ReadTool: Send + Sync + 'static {
     fn own_account(&self) -> Option<provider::OwnAccount> {
         None
     }
-    /// The header that will authenticate its one request, its secret masked; `None` where there is none, or no one request.
-    fn masked_credential(&self) -> Option<(String, String)> {
-        None
+    /// The one under which callers may have given their own, also where nothing is sent under it now.
+    fn kept_account(&self) -> Option<provider::OwnAccount> {
+        self.own_account()
+    }
+    /// What will authenticate its one request, each secret masked; empty where nothing does, or there is no one request.
+    fn masked_credentials(&self) -> &[provider::Masked] {
+        &[]
     }
     /// What it would ask, without asking: `summary` and `request`, where that is known beforehand.
     ///
@@ -193,12 +201,21 @@ impl Body {
         }
     }
 
-    /// The header that will authenticate its one request, its secret masked.
+    /// The one under which callers may have given their own, also where nothing is sent under it now.
     #[must_use]
-    pub fn masked_credential(&self) -> Option<(String, String)> {
+    pub fn kept_account(&self) -> Option<provider::OwnAccount> {
         match self {
-            Body::Read(t) => t.masked_credential(),
-            Body::Mutating(t) => t.masked_credential(),
+            Body::Read(t) => t.kept_account(),
+            Body::Mutating(t) => t.kept_account(),
+        }
+    }
+
+    /// What will authenticate its one request, each secret masked.
+    #[must_use]
+    pub fn masked_credentials(&self) -> &[provider::Masked] {
+        match self {
+            Body::Read(t) => t.masked_credentials(),
+            Body::Mutating(t) => t.masked_credentials(),
         }
     }
 

@@ -6,14 +6,17 @@ mod common;
 
 use async_trait::async_trait;
 use common::{Count, Echo, PATH, Served, World, catalog, serve_catalog, settings, tool, watched, world};
-use counterfoil_gateway::{BadArguments, Body, Catalog, Offer, Tool, View, ViewBy};
+use counterfoil_gateway::{BadArguments, Body, Catalog, Context, Offer, ReadTool, Tool, View, ViewBy};
 use ledger::memory::MemoryStore;
 use ledger::store::Attention;
 use ledger::{Attempt, Intent, Millis, RunError, SystemEnv, Time, ToolResult};
 use mcp::json::RawObject;
+use mcp::server::HttpConfig;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
 
 const BEN: (&str, &str) = ("Authorization", "Bearer cfk_ben");
 
@@ -181,4 +184,71 @@ async fn a_panic_leaves_nothing_in_flight() {
     let metrics = w.metrics().await;
     let line = metrics.lines().find(|l| l.contains("calls_in_flight") && !l.starts_with('#')).unwrap();
     assert!(line.ends_with(" 0"), "{line}");
+}
+
+/// Never answers.
+struct Silent;
+
+#[async_trait]
+impl Tool for Silent {
+    fn plan(&self, _arguments: &RawObject) -> Result<Option<Intent>, BadArguments> {
+        Ok(None)
+    }
+
+    async fn run(&self, _attempt: &Attempt) -> Result<ToolResult, RunError> {
+        std::future::pending().await
+    }
+
+    fn safety(&self) -> Value {
+        json!({ "effect": "mutating" })
+    }
+}
+
+#[async_trait]
+impl ReadTool for Silent {
+    async fn read(&self, _: Context, _: RawObject) -> Result<ToolResult, BadArguments> {
+        std::future::pending().await
+    }
+}
+
+#[tokio::test]
+async fn a_gateway_that_stops_says_of_whom_the_same_again_is_safe() {
+    let mut o = watched();
+    o.tools = vec![
+        tool("look", None, Body::Read(Arc::new(Silent))),
+        tool("change", None, Body::Mutating(Arc::new(Silent))),
+    ];
+    let mut w = world(o, settings(), false).await;
+    // The same on another address, where nobody is waited for.
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    w.addr = listener.local_addr().unwrap();
+    let stop = CancellationToken::new();
+    let port = Some(w.addr.port());
+    let http =
+        HttpConfig { port, shutdown: stop.clone(), drain: Duration::from_millis(50), ..Default::default() };
+    let app = w.gateway.app(http).unwrap();
+    tokio::spawn(mcp::server::serve(listener, app, CancellationToken::new(), Default::default()));
+    let asked = [
+        (json!({ "id": "native.look" }), 503, true),
+        (json!({ "id": "native.change" }), 409, false),
+        (json!({ "id": "native.change", "key": "k-1" }), 503, true),
+    ];
+    let answers = asked.map(|(body, status, again)| {
+        let w = &w;
+        async move {
+            let reply = w.http("POST", &[(PATH, "/api/v1/exec")], &body.to_string()).await;
+            let told = reply.last();
+            assert_eq!(told["error"]["kind"], "admission_unknown", "{told}");
+            assert_eq!(
+                (reply.status, reply.header("retry-after").is_some()),
+                (status, again),
+                "{body}: {told}"
+            );
+        }
+    });
+    let stopping = async {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        stop.cancel();
+    };
+    tokio::join!(futures_util::future::join_all(answers), stopping);
 }

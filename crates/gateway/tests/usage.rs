@@ -5,6 +5,8 @@ mod common;
 
 use common::{Echo, META_CAPABILITIES, META_CLIENT, META_LEVEL, offer, settings, tool, world};
 use counterfoil_gateway::Body;
+use counterfoil_gateway::limits::{Breaker, BreakerSettings, Limits};
+use ledger::Millis;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -73,4 +75,26 @@ async fn deprecated_features_are_counted_with_their_removal() {
     }
     let metrics = w.metrics().await;
     assert!(metrics.contains("counterfoil_deprecated_total{feature=\"logging\"} 4"), "{metrics}");
+}
+
+#[tokio::test]
+async fn a_breaker_shows_whether_it_is_open() {
+    let settings_of = BreakerSettings { failures: 1, window: Millis::secs(30), pause: Millis::secs(15) };
+    let breaker = Arc::new(Breaker::new("shop", settings_of));
+    let mut o = offer();
+    for name in ["pay", "refund"] {
+        let (spec, mut settings, body) = tool(name, None, Body::Read(Arc::new(Echo)));
+        settings.limits = Arc::new(Limits { breaker: Some(breaker.clone()), ..Limits::default() });
+        o.tools.push((spec, settings, body));
+    }
+    let w = world(o, settings(), false).await;
+    for (answered, open) in [(true, 0), (false, 1), (true, 0)] {
+        breaker.seen(answered);
+        let metrics = w.metrics().await;
+        let shown: Vec<&str> = metrics.lines().filter(|l| l.contains("breaker_open{")).collect();
+        assert_eq!(shown, [format!("counterfoil_breaker_open{{integration=\"shop\"}} {open}")], "once");
+        assert!(metrics.contains("# TYPE counterfoil_breaker_open gauge\n"), "{metrics}");
+    }
+    let without = world(offer(), settings(), false).await.metrics().await;
+    assert!(!without.contains("breaker_open"), "{without}");
 }

@@ -2,11 +2,12 @@
 //! their own. Never the credential.
 
 use super::auth_connect::{self, Connect};
+use super::auth_forget::{self, Forget};
 use super::auth_status;
 use super::fail::{Done, Fail, USAGE};
 use super::out::Out;
 use super::place::Place;
-use crate::run::{Use, credentials as kept};
+use crate::run::credentials as kept;
 use clap::Subcommand;
 use credentials::KeyAt;
 use serde_json::json;
@@ -30,21 +31,6 @@ pub(super) struct Status {
 }
 
 #[derive(Debug, clap::Args)]
-pub(super) struct Forget {
-    #[command(flatten)]
-    place: Place,
-    /// The integration, or the account that its manifest names
-    #[arg(value_name = "NAME")]
-    account: String,
-    /// The mode [default: the configuration's]
-    #[arg(long, value_name = "MODE", conflicts_with = "principal")]
-    mode: Option<provider::Mode>,
-    /// Forget the one that this principal gave of its own: its next call asks for one again
-    #[arg(long, value_name = "NAME")]
-    principal: Option<String>,
-}
-
-#[derive(Debug, clap::Args)]
 pub(super) struct Key {
     /// In the session's keyring
     #[arg(long, conflicts_with = "file", required_unless_present = "file")]
@@ -58,46 +44,9 @@ pub(super) async fn run(command: Command, out: &Out) -> Done {
     match command {
         Command::Connect(args) => auth_connect::run(args, out).await,
         Command::Status(args) => auth_status::run(&args.place, out).await,
-        Command::Forget(args) => match &args.principal {
-            Some(principal) => forget_own(&args, principal, out).await,
-            None => forget(&args, out),
-        },
+        Command::Forget(args) => auth_forget::run(&args, out).await,
         Command::Key(args) => key(&args, out),
     }
-}
-
-async fn forget_own(args: &Forget, principal: &str, out: &Out) -> Done {
-    let session = args.place.open(Use::Write).await?;
-    let body = json!({ "account": args.account, "principal": principal });
-    let answer = session.post("/v1/credentials/forget", &body).await;
-    session.close().await?;
-    let answer = answer?;
-    out.document(&answer);
-    told(answer["forgotten"] == true, out);
-    Ok(0)
-}
-
-fn told(forgotten: bool, out: &Out) {
-    out.say(if forgotten {
-        "forgotten; withdraw it at the provider, too, if others may know it"
-    } else {
-        "there was none"
-    });
-}
-
-fn forget(args: &Forget, out: &Out) -> Done {
-    let config = args.place.load()?;
-    let mode = args.mode.unwrap_or(config.mode);
-    // A manifest that can't be read any more must not keep a credential from being forgotten.
-    let named = crate::run::load(&config, config.sandbox).ok();
-    let named = named.and_then(|l| {
-        l.integrations.iter().find(|i| i.name() == args.account).map(|i| i.account().to_owned())
-    });
-    let account = named.unwrap_or_else(|| args.account.clone());
-    let gone = kept::store().and_then(|s| s.forget(&account, mode.as_str())).map_err(Fail::from)?;
-    out.document(&json!({ "account": account, "mode": mode.as_str(), "forgotten": gone > 0 }));
-    told(gone > 0, out);
-    Ok(0)
 }
 
 fn key(args: &Key, out: &Out) -> Done {

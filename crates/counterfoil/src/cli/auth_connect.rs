@@ -3,6 +3,7 @@
 use super::fail::{Done, Fail, REFUSED, UNAVAILABLE};
 use super::out::Out;
 use super::place::Place;
+use super::prompt::{self, Ends};
 use crate::config::nearest;
 use crate::run::{Loaded, credentials as kept, load};
 use credentials::{About, Client, Connecting, Error, Flow, KeyAt, Secret, Store, Tokens, unix_now};
@@ -11,11 +12,14 @@ use provider::{Integration, StoredAccount};
 use serde_json::{Value, json};
 use std::io::{ErrorKind, IsTerminal as _, Read as _};
 use std::process::{Command, Stdio};
-use tokio::signal::unix::{SignalKind, signal};
+use std::time::Duration;
 use zeroize::Zeroizing;
 
 /// The most that is read from standard input, in bytes.
 const LONGEST: u64 = 16 << 10;
+
+/// How long a command that was interrupted may take to end by itself.
+const MOMENT: Duration = Duration::from_millis(50);
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Connect {
@@ -44,14 +48,18 @@ pub(super) struct Connect {
 }
 
 pub(super) async fn run(args: Connect, out: &Out) -> Done {
-    // Without somebody who listens, an interruption would end the process before the prompt has made the terminal as it was.
-    // Whoever waits for a person awaits it, so that this hears of them.
-    let mut interrupts = signal(SignalKind::interrupt())
+    // Whoever waits for a person awaits it, so that this hears of signals.
+    let mut ends = Ends::listen()
         .map_err(|e| Fail::unavailable(format!("signals can't be listened for: {}", e.kind())))?;
+    let mut connecting = Box::pin(connect(args, out));
     tokio::select! {
         biased;
-        done = connect(args, out) => done,
-        _ = interrupts.recv() => Err(interrupted("`counterfoil auth status` shows what is kept")),
+        done = &mut connecting => done,
+        () = ends.first() => {
+            // A prompt hears it, too, and ends in words of its own.
+            let done = tokio::time::timeout(MOMENT, connecting).await;
+            done.unwrap_or_else(|_| Err(interrupted("`counterfoil auth status` shows what is kept")))
+        }
     }
 }
 
@@ -97,7 +105,7 @@ fn accounts(loaded: &Loaded, name: &str) -> Result<Vec<StoredAccount>, Fail> {
         return Err(Fail::usage(format!("there is no integration {name:?}; {hint}")));
     };
     if let Some(why) = named.closed() {
-        return Err(Fail::usage(why));
+        return Err(Fail::usage(why.to_string()));
     }
     if named.stored().is_none() {
         return Err(Fail::usage(if named.is_per_principal() {
@@ -179,18 +187,13 @@ impl Work<'_> {
             let text = read.await.ok().and_then(Result::ok);
             text.ok_or_else(|| Fail::usage("what came on standard input is not text; nothing was kept"))?
         } else if std::io::stdin().is_terminal() {
-            // In this one: a prompt that is left before its end leaves the terminal without an echo.
-            let asked = rpassword::prompt_password(format!("{what}: "));
-            let text = Zeroizing::new(asked.map_err(|e| match e.kind() {
+            prompt::ask(what).await.map_err(|e| match e.kind() {
                 ErrorKind::Interrupted => interrupted("nothing was kept"),
                 ErrorKind::UnexpectedEof => {
                     Fail::usage("the input ended before a secret was given; nothing was kept")
                 }
                 other => Fail::usage(format!("the terminal can't be read: {other}; nothing was kept")),
-            })?);
-            // A signal that came meanwhile counts now, before anything is kept.
-            tokio::task::yield_now().await;
-            text
+            })?
         } else {
             return Err(Fail::usage("this is no terminal; give the secret on standard input with --stdin"));
         };

@@ -16,10 +16,7 @@ pub(super) async fn run(place: &Place, out: &Out) -> Result<u8, Fail> {
     let listing = store.look().map_err(Fail::from)?;
     let connected: Vec<Value> = listing.iter().flat_map(|l| entries(&store, l)).collect();
     let missing = missing(&config);
-    let (own, failed) = match principals(place, &config).await {
-        Ok(own) => (own, None),
-        Err(e) => (Value::Null, Some(e)),
-    };
+    let own = principals(place, &config).await;
     let key = listing.as_ref().map(
         |l| json!({ "id": l.key_id, "at": l.key_at, "place": l.key_at.shown(store.folder(), &l.key_id) }),
     );
@@ -27,22 +24,28 @@ pub(super) async fn run(place: &Place, out: &Out) -> Result<u8, Fail> {
         "store": store.file().display().to_string(),
         "key": key,
         "connected": connected,
-        "missing": missing.iter().map(|e| json!({ "account": e.account, "mode": e.mode, "what": e.what })).collect::<Vec<_>>(),
-        "credentials": own,
+        "missing": missing.as_ref().ok().map(|all| {
+            let told = |e: &CredentialError| json!({ "account": e.account, "mode": e.mode, "what": e.what });
+            all.iter().map(told).collect::<Vec<_>>()
+        }),
+        "credentials": own.as_ref().ok(),
     }));
     show(&connected, key.as_ref(), &store, out);
-    for e in &missing {
+    for e in missing.iter().flatten() {
         out.say(format!("{} {}: {}", out.bad("missing"), e.account, e.what));
     }
-    show_own(&own, out);
-    match failed {
-        // What could be told is told.
-        Some(e) => {
-            eprintln!("counterfoil: what principals gave of their own can't be told: {}", e.message);
-            Ok(e.code)
+    own.iter().for_each(|own| show_own(own, out));
+    // What could be told is told.
+    let mut code = 0;
+    for (what, failed) in
+        [("what manifests want", missing.err()), ("what principals gave of their own", own.err())]
+    {
+        if let Some(e) = failed {
+            eprintln!("counterfoil: {what} can't be told: {}", e.message);
+            code = e.code;
         }
-        None => Ok(0),
     }
+    Ok(code)
 }
 
 /// Each entry, and whether it can be used.
@@ -62,11 +65,11 @@ fn entries(store: &Store, listing: &Listing) -> Vec<Value> {
 }
 
 /// What the manifests want and is not there.
-fn missing(config: &Config) -> Vec<CredentialError> {
-    let Ok(loaded) = load(config, config.sandbox) else { return Vec::new() };
+fn missing(config: &Config) -> Result<Vec<CredentialError>, Fail> {
+    let loaded = load(config, config.sandbox)?;
     let stored: Vec<StoredAccount> = loaded.integrations.iter().filter_map(|i| i.stored()).collect();
     let of_store = |e: &CredentialError| stored.iter().any(|s| s.account == e.account);
-    loaded.missing.into_iter().filter(of_store).collect()
+    Ok(loaded.missing.into_iter().filter(of_store).collect())
 }
 
 /// What principals gave of their own, where there is a ledger that could have it.

@@ -8,7 +8,7 @@ use super::arguments;
 use super::caller::{Called, Caller, Problem};
 use super::exec::text_of;
 use super::fail::{Done, Fail, IN_DOUBT, REFUSED, UNAVAILABLE, USAGE, code_of_kind};
-use super::out::{Out, pretty};
+use super::out::{Out, pretty, soon};
 use serde_json::json;
 use std::time::Duration;
 
@@ -54,6 +54,8 @@ pub(super) async fn run(args: Args, out: &Out) -> Done {
             value.trim().parse().map_err(|_| Fail::usage(format!("the value of {name} can't be sent")))?;
         headers.append(name, value);
     }
+    // Without one given, the very same command again makes another one.
+    let given = args.key.is_some();
     let key = match args.key {
         Some(key) => ledger::Key::new(&key).map_err(|e| Fail::usage(e.to_string()))?.as_str().to_owned(),
         None => super::caller::new_key().map_err(Fail::unavailable)?,
@@ -67,12 +69,12 @@ pub(super) async fn run(args: Args, out: &Out) -> Done {
         }
     };
     match caller.call(&args.tool, &arguments, &key, &say).await {
-        Ok(called) => Ok(answered(out, &called, &key)),
-        Err(problem) => Err(failed(problem, &key)),
+        Ok(called) => Ok(answered(out, &called, &key, given)),
+        Err(problem) => Err(failed(problem, &key, given)),
     }
 }
 
-fn answered(out: &Out, called: &Called, key: &str) -> u8 {
+fn answered(out: &Out, called: &Called, key: &str, given: bool) -> u8 {
     let meta = &called.result["_meta"];
     let error = &meta["dev.counterfoil/error"];
     out.document(&json!({
@@ -86,6 +88,9 @@ fn answered(out: &Out, called: &Called, key: &str) -> u8 {
         Some(content) if error.is_null() => pretty(content),
         _ => text_of(&called.result),
     });
+    if let Some(ms) = error["retryAfterMs"].as_u64() {
+        out.say(out.dim(&format!("again: {}", soon(ms))));
+    }
     if let Some(id) = meta["dev.counterfoil/operation"]["id"].as_str() {
         let replayed = meta["dev.counterfoil/operation"]["replayed"] == true;
         let how = if replayed { ", answered from the ledger" } else { "" };
@@ -97,20 +102,27 @@ fn answered(out: &Out, called: &Called, key: &str) -> u8 {
     }
     match (called.result["isError"] == true, error["kind"].as_str()) {
         (false, _) => 0,
-        (true, Some(kind)) => code_of_kind(kind),
+        (true, Some(kind)) => code_of_kind(kind, (given && called.keyed) || called.read_only),
         (true, None) => REFUSED,
     }
 }
 
-fn failed(problem: Problem, key: &str) -> Fail {
+fn failed(problem: Problem, key: &str, given: bool) -> Fail {
     let (code, kind, message, keyed) = match problem {
         Problem::Unreached(why) => {
             (UNAVAILABLE, "not_sent", format!("the server can't be reached: {why}. Nothing ran"), false)
         }
+        Problem::Unread(why) => {
+            let message =
+                format!("no clear answer came back: {why}. It only reads: the very same again is safe");
+            (UNAVAILABLE, "unavailable", message, false)
+        }
         Problem::Unknown { why, keyed: true } => (
-            UNAVAILABLE,
+            if given { UNAVAILABLE } else { IN_DOUBT },
             "unknown",
-            format!("no answer came back: {why}. Ask again with --key {key}: it is the same operation"),
+            format!(
+                "no clear answer came back: {why}. It may have been carried out. Ask again with --key {key}, and only with that: it is the same operation"
+            ),
             true,
         ),
         Problem::Unknown { why, keyed: false } => (

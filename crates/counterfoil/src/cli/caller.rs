@@ -1,5 +1,6 @@
 //! A client that retries safely: what `call` and `demo` call tools with.
 
+use super::exec::text_of;
 use mcp::Error;
 use mcp::client::{CallOptions, ClientConfig, McpClient, Reply};
 use mcp::constants::{method, result_type};
@@ -25,6 +26,8 @@ pub(super) struct Called {
     pub sends: u32,
     /// A key went with it.
     pub keyed: bool,
+    /// The tool is listed as one that only reads.
+    pub read_only: bool,
 }
 
 /// No answer.
@@ -32,6 +35,8 @@ pub(super) struct Called {
 pub(super) enum Problem {
     /// Nothing ever left.
     Unreached(String),
+    /// It may have been carried out, and only reads.
+    Unread(String),
     /// It may have been carried out.
     Unknown { why: String, keyed: bool },
     /// The server refused the request itself.
@@ -77,6 +82,22 @@ enum Once {
     },
 }
 
+/// An answer that asks to come back after a pause. `left`: it leaves open what becomes of this send.
+struct Later {
+    why: String,
+    after: Duration,
+    left: bool,
+}
+
+/// Whether a result is an error that tells of no operation: nothing was begun by its send.
+fn says_nothing_ran(result: &Value) -> bool {
+    let error = &result["_meta"]["dev.counterfoil/error"];
+    let kind = error["kind"].as_str();
+    // These two are about the key's operation whether they name it or not.
+    error["operationId"].is_null()
+        && kind.is_some_and(|k| !["admission_unknown", "key_conflict"].contains(&k))
+}
+
 impl Caller {
     pub fn new(
         url: &str,
@@ -111,7 +132,9 @@ impl Caller {
         let keyed = self.announces_keys(&mut left_tries, say).await?;
         let mut read_only = self.lists_as_read_only(tool).await;
         let mut sends = 0;
+        // A send of something that changes the world may have been carried out, or be so still.
         let mut unresolved = false;
+        let mut left_once = false;
         let mut state: Option<Raw> = None;
         let mut rounds = 0;
         loop {
@@ -124,15 +147,31 @@ impl Caller {
                         .get("inputRequests")
                         .is_some_and(|r| r.object().is_none_or(|o| o.iter().next().is_some()));
                     state = reply.result.get("requestState");
-                    if asks || state.is_none() || rounds >= ROUNDS {
+                    if asks || state.is_none() {
                         return Err(Problem::NeedsInput);
+                    }
+                    // It is there and goes on.
+                    left_once = true;
+                    unresolved |= !read_only;
+                    if rounds >= ROUNDS {
+                        let why = format!("it asked {rounds} times to be asked again");
+                        return Err(ended(why, unresolved, left_once, keyed));
                     }
                     continue;
                 }
-                Once::Answer(reply) => match self.answer(&reply, keyed, left_tries, sends).await {
-                    Ok(called) => return Ok(called),
-                    Err((why, after)) => (why, Some(after), false),
+                Once::Answer(reply) => match self.answer(&reply, keyed, left_tries).await {
+                    // True of this send alone.
+                    Ok(result) if unresolved && says_nothing_ran(&result) => {
+                        let why = format!("the last send was told: {}", text_of(&result));
+                        return Err(Problem::Unknown { why, keyed });
+                    }
+                    Ok(result) => return Ok(Called { result, sends, keyed, read_only }),
+                    Err(Later { why, after, left }) => (why, Some(after), left),
                 },
+                Once::Refused { why, .. } if unresolved => {
+                    let why = format!("the last send was refused: {why}");
+                    return Err(Problem::Unknown { why, keyed });
+                }
                 Once::Refused { why, usage } => return Err(Problem::Refused { why, usage }),
                 Once::ListAgain(why) => {
                     read_only = self.lists_as_read_only(tool).await;
@@ -141,13 +180,10 @@ impl Caller {
                 Once::Again { why, after, left } => (why, after, left),
             };
             let (why, after, left) = again;
-            unresolved |= left;
+            left_once |= left;
+            unresolved |= left && !read_only;
             if left_tries == 0 || (left && !keyed && !read_only) {
-                return Err(if unresolved {
-                    Problem::Unknown { why, keyed }
-                } else {
-                    Problem::Unreached(why)
-                });
+                return Err(ended(why, unresolved, left_once, keyed));
             }
             left_tries -= 1;
             let pause = after.unwrap_or_else(|| pause(self.retries - left_tries));
@@ -249,13 +285,7 @@ impl Caller {
     }
 
     /// Takes a final answer and acknowledges it; one that asks to come back is given back with its pause.
-    async fn answer(
-        &self,
-        reply: &Reply,
-        keyed: bool,
-        left_tries: u32,
-        sends: u32,
-    ) -> Result<Called, (String, Duration)> {
+    async fn answer(&self, reply: &Reply, keyed: bool, left_tries: u32) -> Result<Value, Later> {
         let result: Value = serde_json::from_str(reply.result.raw().as_str()).unwrap_or_default();
         let error = &result["_meta"]["dev.counterfoil/error"];
         let kind = error["kind"].as_str().unwrap_or_default();
@@ -263,7 +293,7 @@ impl Caller {
             let after = error["retryAfterMs"]
                 .as_u64()
                 .map_or(Duration::from_secs(1), |ms| Duration::from_millis(ms.min(60_000)));
-            return Err((kind.replace('_', " "), after));
+            return Err(Later { why: kind.replace('_', " "), after, left: kind != "unavailable" });
         }
         if let Some(ack) = result["_meta"]["dev.counterfoil/operation"]["ack"].as_str() {
             let mut options = self.options();
@@ -276,7 +306,17 @@ impl Caller {
             // A courtesy: it tells the ledger that nobody needs to come for this result again.
             let _ = self.client.request(method::DISCOVER, &[], options).await;
         }
-        Ok(Called { result, sends, keyed })
+        Ok(result)
+    }
+}
+
+/// What there is to say where it is not sent again. `left`: a send may have been carried out; `unresolved`: and have changed
+/// something.
+fn ended(why: String, unresolved: bool, left: bool, keyed: bool) -> Problem {
+    match (unresolved, left) {
+        (true, _) => Problem::Unknown { why, keyed },
+        (false, true) => Problem::Unread(why),
+        (false, false) => Problem::Unreached(why),
     }
 }
 

@@ -176,11 +176,12 @@ async fn integrations(config: &Config, loaded: &Loaded, horizon: Millis, report:
         );
     }
     for e in &loaded.missing {
-        report.error(
-            "secrets",
-            e.to_string(),
-            "set it where the manifest says; calls of this account fail before they send",
-        );
+        let mend = if e.is_kept {
+            "do so; calls of this account fail before they send"
+        } else {
+            "set it where the manifest says; calls of this account fail before they send"
+        };
+        report.error("secrets", e.to_string(), mend);
     }
     if loaded.missing.is_empty() {
         report.good("secrets", "all resolve");

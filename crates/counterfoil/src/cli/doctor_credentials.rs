@@ -7,11 +7,15 @@ use crate::run::{Loaded, credentials as kept, pages};
 /// See the module.
 pub(super) fn told(config: &Config, loaded: &Loaded, report: &mut Report) {
     for i in &loaded.integrations {
-        if i.closed().is_some() {
+        if let Some(closed) = i.closed() {
+            let what = format!("{}, so each of its methods refuses in this mode", closed.why());
+            report.warn(i.name(), what, &closed.mend());
+        }
+        for seen in i.looks_secret() {
             report.warn(
                 i.name(),
-                "has no sandbox host, so each of its methods refuses in this mode",
-                "add base_url = { sandbox = \"https://…\", production = \"https://…\" }, or serve in production mode",
+                format!("{seen} looks like a credential: it lies in the manifest, is recorded with each call, and is shown"),
+                "withdraw it at the provider if it is one, and name the new one in [auth] (kind = \"header\" or \"query\", or `also`)",
             );
         }
     }

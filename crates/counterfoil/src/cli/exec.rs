@@ -2,7 +2,7 @@
 
 use super::arguments;
 use super::fail::{Done, Fail, IN_DOUBT, REFUSED, code_of_kind};
-use super::out::{Out, pretty, pretty_text};
+use super::out::{Out, pretty, pretty_text, soon};
 use super::place::Place;
 use crate::Error;
 use crate::run::Use;
@@ -55,7 +55,8 @@ pub(super) async fn run(args: Args, out: &Out) -> Done {
     let answered = session.operator.ask_text(::http::Method::POST, "/v1/exec", Some(text.into())).await;
     let closed = session.close().await;
     let known = args.key.is_some() || args.dry_run;
-    let (status, bytes) = answered.map_err(|e| unanswered(e, known))?;
+    let lost = |e| unanswered(e, args.key.is_some(), args.dry_run);
+    let (status, bytes) = answered.map_err(lost)?;
     if let Err(fail) = closed {
         // What came of it is known all the same, and must not be lost.
         tracing::warn!(why = %fail.message, "the ledger was not let go in order");
@@ -64,19 +65,26 @@ pub(super) async fn run(args: Args, out: &Out) -> Done {
     if !status.is_success() {
         // Refusals of a body that doesn't fit the route are plain text.
         let plain = |_| json!({ "error": { "code": "usage", "message": text } });
-        return Err(Fail::operator(status, &serde_json::from_str(&text).unwrap_or_else(plain)));
+        let mut fail = Fail::operator(status, &serde_json::from_str(&text).unwrap_or_else(plain));
+        if fail.message.contains(NO_TEXT) && !args.params.is_empty() {
+            fail.message.push_str(" (text that reads as JSON goes in quotes: --param 'id=\"5\"')");
+        }
+        return Err(fail);
     }
     let Some((answer, result)) = parts(&text) else {
-        return Err(unanswered(Error::Unanswered("its answer is not JSON".into()), known));
+        return Err(lost(Error::Unanswered("its answer is not JSON".into())));
     };
     out.written(&text);
-    Ok(said(out, &answer, result.as_deref()))
+    Ok(said(out, &answer, result.as_deref(), known))
 }
 
 /// Why there is no answer. Without a key, the same again is another operation.
-fn unanswered(e: Error, known: bool) -> Fail {
+fn unanswered(e: Error, keyed: bool, dry_run: bool) -> Fail {
     match e {
-        Error::Unanswered(_) if known => {
+        Error::Unanswered(_) if dry_run => {
+            Fail::unavailable(format!("{e}. Nothing is sent by a dry run: the same again is safe"))
+        }
+        Error::Unanswered(_) if keyed => {
             Fail::unavailable(format!("{e}. With the same --key, the same again is safe"))
         }
         Error::Unanswered(_) => Fail::new(
@@ -115,12 +123,12 @@ fn shown(result: &RawValue) -> String {
     plain.map_or_else(|_| pretty_text(result.get()), |result| text_of(&result))
 }
 
-/// Tells people what came of it, and gives the exit code.
-fn said(out: &Out, answer: &Value, result: Option<&RawValue>) -> u8 {
+/// Tells people what came of it, and gives the exit code. `known`: the very same command again is the same operation.
+fn said(out: &Out, answer: &Value, result: Option<&RawValue>, known: bool) -> u8 {
     match answer["outcome"].as_str() {
         Some("dry_run") if answer["refused"].is_object() => {
             out.say(format!("{} nothing was sent, and nothing would be:", out.bold("dry run:")));
-            error(out, &answer["refused"])
+            error(out, &answer["refused"], known)
         }
         Some("dry_run") => {
             out.say(format!("{} nothing was sent. This would be:", out.bold("dry run:")));
@@ -128,6 +136,9 @@ fn said(out: &Out, answer: &Value, result: Option<&RawValue>) -> u8 {
             out.say("");
             let promise = answer["safety"]["promise"].as_str().unwrap_or("it changes nothing");
             out.say(format!("promise: {promise}"));
+            for need in answer["needs"].as_array().into_iter().flatten() {
+                out.say(needed(need));
+            }
             if answer["approvalNeeded"] == true {
                 out.say("approval: a person has to say yes first (`counterfoil ops approve`)");
             }
@@ -148,15 +159,21 @@ fn said(out: &Out, answer: &Value, result: Option<&RawValue>) -> u8 {
             }
             if failed { REFUSED } else { 0 }
         }
-        _ => error(out, &answer["error"]),
+        _ => error(out, &answer["error"], known),
     }
 }
 
+/// What the check of arguments says where a text is wanted.
+const NO_TEXT: &str = "is not of type \"string\"";
+
 /// Tells an error of the ledger, and gives its exit code.
-fn error(out: &Out, error: &Value) -> u8 {
+fn error(out: &Out, error: &Value, known: bool) -> u8 {
     let kind = error["kind"].as_str().unwrap_or("error");
     out.say(format!("{} {}", out.bad(kind), error["message"].as_str().unwrap_or_default()));
     out.say(error["advice"].as_str().unwrap_or_default());
+    if let Some(ms) = error["retryAfterMs"].as_u64() {
+        out.say(out.dim(&format!("again: {} (retryAfterMs {ms})", soon(ms))));
+    }
     for (name, what) in [
         ("operationId", "operation"),
         ("retryKey", "retry with --key"),
@@ -172,7 +189,12 @@ fn error(out: &Out, error: &Value) -> u8 {
         out.say(format!("counterfoil ops approve {id} --by NAME  send it; --key {id} then gets the result"));
         out.say(format!("counterfoil ops deny {id} --by NAME     nothing of it is done"));
     }
-    code_of_kind(kind)
+    code_of_kind(kind, known)
+}
+
+/// What a call would claim of a limit.
+fn needed(need: &Value) -> String {
+    format!("needs: {} of {}", need["amount"], need["limit"].as_str().unwrap_or("a limit"))
 }
 
 /// The request with its credential masked, or why there is none to show.
@@ -180,9 +202,9 @@ fn would_send(shown: &Value) -> String {
     if shown.is_null() {
         return "(what it sends shows while it runs: it is a tool of its own)".into();
     }
-    let credential = &shown["credential"];
-    let header = credential["header"].as_str().zip(credential["value"].as_str());
-    super::request::text_with(&shown["request"], "{key}", header)
+    let mut proof = vec![&shown["credential"]];
+    proof.extend(shown["also"].as_array().into_iter().flatten());
+    super::request::text_with(&shown["request"], "{key}", &proof)
 }
 
 /// The text parts of a tool result.

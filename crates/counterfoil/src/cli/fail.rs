@@ -11,7 +11,7 @@ pub(super) const REFUSED: u8 = Class::Refused.exit_code();
 pub(super) const USAGE: u8 = Class::Usage.exit_code();
 /// It may or may not have happened.
 pub(super) const IN_DOUBT: u8 = Class::InDoubt.exit_code();
-/// Nothing ran, or a retry is safe.
+/// The very same again is safe.
 pub(super) const UNAVAILABLE: u8 = Class::Unavailable.exit_code();
 
 /// A command's end: its exit code, or why it failed.
@@ -70,8 +70,9 @@ impl From<crate::config::ConfigError> for Fail {
     }
 }
 
-/// The exit code of an error object of the wire (`kind`). What another version says and this one doesn't know is a refusal.
-pub(super) fn code_of_kind(kind: &str) -> u8 {
+/// The exit code of an error object of the wire (`kind`). `keyed`: the very same command again has the same key. What another
+/// version says and this one doesn't know is a refusal.
+pub(super) fn code_of_kind(kind: &str, keyed: bool) -> u8 {
     let known = Kind::ALL.into_iter().find(|k| k.word() == kind);
-    known.map_or(REFUSED, |kind| outcome::class(kind).exit_code())
+    known.map_or(REFUSED, |kind| outcome::class(kind, keyed).exit_code())
 }

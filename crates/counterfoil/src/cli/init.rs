@@ -28,10 +28,8 @@ const MANIFEST: &str = include_str!("templates/manifest.toml");
 const IGNORE: &str = ".counterfoil/\n*.secret\n";
 
 pub(super) fn run(args: &Args, out: &Out) -> Done {
-    if let Some(wanted) = args.mode {
-        written_once(&args.dir.join(crate::config::FILE), wanted)?;
-    }
-    let mode = args.mode.unwrap_or(Mode::Sandbox);
+    let there = there(&args.dir.join(crate::config::FILE), args.mode)?;
+    let mode = there.or(args.mode).unwrap_or(Mode::Sandbox);
     let config = match mode {
         Mode::Sandbox => SANDBOX,
         Mode::Production => PRODUCTION,
@@ -63,23 +61,34 @@ pub(super) fn run(args: &Args, out: &Out) -> Done {
     Ok(0)
 }
 
-/// Refuses a mode other than the one that a configuration which is there has: what was tried out and what is real share
+/// The mode of a configuration that is there. Refuses another one than is wanted: what was tried out and what is real share
 /// nothing, so a folder has one mode from its first day on.
-fn written_once(file: &Path, wanted: Mode) -> Result<(), Fail> {
-    // What can't be read says nothing of its mode, and is kept as it is.
-    let Ok(config) = crate::config::Config::load(file) else { return Ok(()) };
-    let is = config.mode.as_str();
-    let wanted = match wanted {
-        Mode::Sandbox => provider::Mode::Sandbox,
-        Mode::Production => provider::Mode::Production,
-    };
-    if config.mode == wanted {
-        return Ok(());
+fn there(file: &Path, wanted: Option<Mode>) -> Result<Option<Mode>, Fail> {
+    if !file.exists() {
+        return Ok(None);
     }
-    Err(Fail::usage(format!(
-        "{} is there, in {is} mode: the mode is written once, and nothing was changed. Make the other one in a folder of its own (--dir), with a ledger of its own",
-        file.display()
-    )))
+    let config = crate::config::Config::load(file).map_err(|e| {
+        let e = Fail::from(e);
+        Fail {
+            message: format!(
+                "nothing was written: a configuration is there, and can't be used.\n{}",
+                e.message
+            ),
+            ..e
+        }
+    })?;
+    let is = match config.mode {
+        provider::Mode::Sandbox => Mode::Sandbox,
+        provider::Mode::Production => Mode::Production,
+    };
+    match wanted {
+        Some(wanted) if wanted != is => Err(Fail::usage(format!(
+            "{} is there, in {} mode: the mode is written once, and nothing was changed. Make the other one in a folder of its own (--dir), with a ledger of its own",
+            file.display(),
+            config.mode
+        ))),
+        _ => Ok(Some(is)),
+    }
 }
 
 fn write(path: &Path, text: &str) -> std::io::Result<()> {

@@ -2,12 +2,13 @@
 //!
 //! What it promises: answers on stdout (with `--json` one JSON document), everything else on stderr; `NO_COLOR` is
 //! honoured; the exit code tells a program what is safe: 0 done, 1 the provider or tool refused, 2 usage or
-//! configuration, 3 in doubt, 4 key conflict, 5 unavailable and safe to retry.
+//! configuration, 3 in doubt, 4 key conflict, 5 unavailable: the very same command again is safe.
 
 mod api_keys;
 mod arguments;
 mod auth;
 mod auth_connect;
+mod auth_forget;
 mod auth_status;
 mod backup;
 mod call;
@@ -36,6 +37,7 @@ mod ops;
 mod ops_show;
 mod out;
 mod place;
+mod prompt;
 mod ready;
 mod request;
 mod sandbox;
@@ -65,7 +67,7 @@ struct Cli {
     log_format: Format,
 }
 
-const AFTER: &str = "Exit codes: 0 done, 1 the provider or tool refused, 2 usage or configuration, 3 in doubt, 4 key conflict, 5 unavailable (safe to retry).";
+const AFTER: &str = "Exit codes: 0 done, 1 the provider or tool refused, 2 usage or configuration, 3 in doubt (look before you repeat it), 4 key conflict, 5 unavailable (the very same command again is safe).";
 
 #[derive(Debug, Subcommand)]
 enum Command {

@@ -153,6 +153,16 @@ pub(super) fn pretty_text(json: &str) -> String {
     out
 }
 
+/// When something may be tried again, for people: never too early.
+pub(super) fn soon(ms: u64) -> String {
+    for (unit, name) in [(86_400_000, "d"), (3_600_000, "h"), (60_000, "min")] {
+        if ms >= 2 * unit {
+            return format!("in {} {name}", ms.div_ceil(unit));
+        }
+    }
+    format!("in {} s", ms.div_ceil(1000).max(1))
+}
+
 /// JSON for people.
 pub(super) fn pretty(value: &Value) -> String {
     serde_json::to_string_pretty(value).unwrap_or_default()
@@ -161,6 +171,14 @@ pub(super) fn pretty(value: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_are_told_in_words_and_never_too_short() {
+        let told = [(0, "1 s"), (1_001, "2 s"), (119_999, "120 s"), (120_001, "3 min"), (10_800_000, "3 h")];
+        for (ms, words) in told.into_iter().chain([(172_799_999, "48 h"), (1_300_000_000, "16 d")]) {
+            assert_eq!(soon(ms), format!("in {words}"), "{ms}");
+        }
+    }
 
     #[test]
     fn written_json_is_told_as_it_is() {

@@ -12,20 +12,28 @@ fn spliced(pieces: &Value, key: &str) -> Option<String> {
 
 /// The request line, headers and body; the whole record where it is of another form.
 pub(super) fn text(intent: &Value, key: &str) -> String {
-    text_with(intent, key, None)
+    text_with(intent, key, &[])
 }
 
-/// The same, with a header that the record doesn't have.
-pub(super) fn text_with(intent: &Value, key: &str, header: Option<(&str, &str)>) -> String {
-    plain(intent, key, header).unwrap_or_else(|| pretty(intent))
+/// The same, with what authenticates it, which the record doesn't have: `header` or `query`, and `value`.
+pub(super) fn text_with(intent: &Value, key: &str, proof: &[&Value]) -> String {
+    plain(intent, key, proof).unwrap_or_else(|| pretty(intent))
 }
 
-fn plain(intent: &Value, key: &str, header: Option<(&str, &str)>) -> Option<String> {
-    let mut lines = vec![format!("{} {}", intent["method"].as_str()?, spliced(&intent["url"], key)?)];
+fn plain(intent: &Value, key: &str, proof: &[&Value]) -> Option<String> {
+    let of = |place: &'static str| {
+        proof.iter().filter_map(move |one| Some((one[place].as_str()?, one["value"].as_str()?)))
+    };
+    let mut url = spliced(&intent["url"], key)?;
+    for (name, value) in of("query") {
+        url.push(if url.contains('?') { '&' } else { '?' });
+        url.push_str(&format!("{name}={value}"));
+    }
+    let mut lines = vec![format!("{} {url}", intent["method"].as_str()?)];
     for header in intent["headers"].as_array()? {
         lines.push(format!("{}: {}", header[0].as_str()?, spliced(&header[1], key)?));
     }
-    lines.extend(header.map(|(name, value)| format!("{name}: {value}")));
+    lines.extend(of("header").map(|(name, value)| format!("{name}: {value}")));
     if let Some(body) = intent.get("body") {
         let body = spliced(body, key)?;
         let shown = serde_json::from_str::<Value>(&body).map_or(body, |json| pretty(&json));
@@ -45,8 +53,14 @@ mod tests {
     fn the_key_goes_where_it_goes() {
         let intent = json!({ "method": "POST", "url": ["http://h/v1/r?k=", ""], "headers": [["Idempotency-Key", ["", ""]]], "body": ["{\"a\":1}"] });
         assert_eq!(text(&intent, "K"), "POST http://h/v1/r?k=K\nIdempotency-Key: K\n\n{\n  \"a\": 1\n}");
-        let masked = Some(("Authorization", "Bearer ****"));
-        assert!(text_with(&intent, "K", masked).contains("Key: K\nAuthorization: Bearer ****\n\n{"));
+        let bearer = json!({ "header": "Authorization", "value": "Bearer ****" });
+        assert!(text_with(&intent, "K", &[&bearer]).contains("Key: K\nAuthorization: Bearer ****\n\n{"));
+        let query = json!({ "query": "api_key", "value": "****" });
+        let both = text_with(&intent, "K", &[&query, &bearer]);
+        assert!(
+            both.starts_with("POST http://h/v1/r?k=K&api_key=****\n") && both.contains("Bearer"),
+            "{both}"
+        );
         assert_eq!(text(&json!({ "v": 9 }), "K"), "{\n  \"v\": 9\n}");
     }
 }

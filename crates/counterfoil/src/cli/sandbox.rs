@@ -21,15 +21,15 @@ pub(super) struct Args {
     /// Don't wait for the disk: for benchmarks; survives a kill, not a power loss
     #[arg(long)]
     no_fsync: bool,
-    /// How long it remembers idempotency keys (for example 24h)
-    #[arg(long, value_name = "TIME", value_parser = time)]
-    retention: Option<Duration>,
+    /// How long it remembers idempotency keys
+    #[arg(long, value_name = "TIME", value_parser = time, default_value = "24h")]
+    retention: Duration,
     /// How long each change holds its key in flight before it applies
-    #[arg(long, value_name = "TIME", value_parser = time)]
-    in_flight: Option<Duration>,
+    #[arg(long, value_name = "TIME", value_parser = time, default_value = "0ms")]
+    in_flight: Duration,
     /// How long look-ups don't see yet what was applied
-    #[arg(long, value_name = "TIME", value_parser = time)]
-    visibility_lag: Option<Duration>,
+    #[arg(long, value_name = "TIME", value_parser = time, default_value = "0ms")]
+    visibility_lag: Duration,
 }
 
 pub(super) fn time(text: &str) -> Result<Duration, String> {
@@ -46,9 +46,9 @@ pub(super) async fn run(args: Args, out: &Out) -> Done {
     };
     let mut config = ::sandbox::Config::new(args.listen, &data);
     config.fsync = !args.no_fsync;
-    config.tune.retention = args.retention.unwrap_or(config.tune.retention);
-    config.tune.in_flight = args.in_flight.unwrap_or(config.tune.in_flight);
-    config.tune.visibility_lag = args.visibility_lag.unwrap_or(config.tune.visibility_lag);
+    config.tune.retention = args.retention;
+    config.tune.in_flight = args.in_flight;
+    config.tune.visibility_lag = args.visibility_lag;
     let listen =
         |kind| signal(kind).map_err(|e| Fail::unavailable(format!("signals can't be received: {e}")));
     let (mut interrupt, mut terminate) = (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?);

@@ -78,10 +78,16 @@ fn guide() -> String {
     }
     text.push_str("\n## Kinds of errors\n\n| kind | exit | do |\n| --- | --- | --- |\n");
     for kind in Kind::ALL {
-        let _ = writeln!(text, "| `{}` | {} | {} |", kind.word(), class(kind).exit_code(), advice(kind));
+        let _ = writeln!(text, "| `{}` | {} | {} |", kind.word(), codes(kind), advice(kind));
     }
     text.push_str(AFTERWARDS);
     text
+}
+
+/// The exit code of a kind; the one without a key too, where that is another.
+fn codes(kind: Kind) -> String {
+    let [keyed, bare] = [true, false].map(|keyed| class(kind, keyed).exit_code());
+    if keyed == bare { keyed.to_string() } else { format!("{keyed}; without `--key` {bare}") }
 }
 
 pub(super) fn run(_: &Args, out: &Out) -> Done {
@@ -111,7 +117,13 @@ mod tests {
         // Texts of front matter are plain YAML: no second colon with a blank, no quotes at their start.
         assert!(front.lines().all(|l| !l.split_once(": ").unwrap().1.contains(": ")), "{front}");
         for kind in Kind::ALL {
-            let row = format!("| `{}` | {} |", kind.word(), super::super::fail::code_of_kind(kind.word()));
+            let code = |keyed| super::super::fail::code_of_kind(kind.word(), keyed);
+            let bare = if code(false) == code(true) {
+                String::new()
+            } else {
+                format!("; without `--key` {}", code(false))
+            };
+            let row = format!("| `{}` | {}{bare} |", kind.word(), code(true));
             assert!(text.contains(&row), "{row}");
         }
         for code in 0..=5 {

@@ -118,6 +118,14 @@ fn one(name: &str, r: &Reader<'_>) -> LimitsConfig {
             "per says who shares rate and concurrency, and neither is set; a budget has a per of its own",
         );
     }
+    for key in ["rate", "budget", "allow", "deny"] {
+        if r.is_empty_list(key) {
+            r.faults.add(
+                &r.place(key),
+                format!("{key} is an empty list, and limits nothing; write what is to hold, or take it out"),
+            );
+        }
+    }
     r.finish();
     if ["rate", "concurrency", "per", "budget", "allow", "deny", "breaker"].iter().all(|key| r.lacks(key)) {
         r.faults.add(

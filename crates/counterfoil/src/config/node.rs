@@ -358,6 +358,13 @@ impl<'a> Reader<'a> {
         self.entries.iter().any(|(e, _)| e.key == key && matches!(e.value.kind, Kind::List(_)))
     }
 
+    /// Whether the key holds a list of nothing.
+    pub fn is_empty_list(&self, key: &str) -> bool {
+        self.entries
+            .iter()
+            .any(|(e, _)| e.key == key && matches!(&e.value.kind, Kind::List(list) if list.is_empty()))
+    }
+
     /// Whether the key holds a table.
     pub fn is_table(&self, key: &str) -> bool {
         self.entries.iter().any(|(e, _)| e.key == key && matches!(e.value.kind, Kind::Table(_)))

@@ -1,7 +1,9 @@
 //! From the configuration to the tools that are served: manifests read, secrets resolved, every setting decided.
 
 use super::limits;
-use crate::config::{At, Auth, Config, ConfigError, Problem, Set, ToolConfig, nearest, read_file};
+use crate::config::{
+    At, Auth, Config, ConfigError, IntegrationRef, Problem, Set, ToolConfig, nearest, read_file,
+};
 use crate::native::{Bound, Chosen, Native, Registry};
 use gateway::catalog::ListSettings;
 use gateway::tool::Mode;
@@ -69,22 +71,9 @@ pub(crate) fn load_with(
         }
     }
     for r in &config.integrations {
-        let wrong = |message: String| Problem { file: config.shown(), at: r.at.clone(), message };
-        let shown = r.manifest.display().to_string();
-        let text = match read_file(&r.manifest, provider::MAX_MANIFEST) {
-            Ok(text) => text,
-            Err(why) => {
-                problems.push(wrong(format!("the manifest {shown} {why}")));
-                continue;
-            }
-        };
-        match Integration::parse(&shown, &text, Format::of(&shown), config.mode) {
-            Ok(i) if i.name() == r.name => match unproved(config, &i) {
-                Some(why) => problems.push(wrong(format!("the manifest {shown} {why}"))),
-                None => integrations.push(i),
-            },
-            Ok(i) => problems.push(wrong(format!("the manifest {shown} is of {:?}, not {:?}; canonical ids depend on the name, so make both the same", i.name(), r.name))),
-            Err(e) => problems.push(from_provider(&e)),
+        match integration(config, r) {
+            Ok(i) => integrations.push(i),
+            Err(problem) => problems.push(problem),
         }
     }
     if !problems.is_empty() {
@@ -100,6 +89,29 @@ pub(crate) fn load_with(
     let executor = HttpExecutor::new(Arc::new(credentials));
     let executor = if watch.is_empty() { executor } else { executor.watched_by(Arc::new(watch)) };
     Ok(Loaded { integrations, executor: Arc::new(executor), missing, breakers })
+}
+
+/// One integration, whatever the others are like.
+///
+/// # Errors
+/// What is wrong with its manifest.
+pub(crate) fn integration(config: &Config, r: &IntegrationRef) -> Result<Integration, Problem> {
+    let wrong = |message: String| Problem { file: config.shown(), at: r.at.clone(), message };
+    let shown = r.manifest.display().to_string();
+    let text = read_file(&r.manifest, provider::MAX_MANIFEST)
+        .map_err(|why| wrong(format!("the manifest {shown} {why}")))?;
+    match Integration::parse(&shown, &text, Format::of(&shown), config.mode) {
+        Ok(i) if i.name() == r.name => match unproved(config, &i) {
+            Some(why) => Err(wrong(format!("the manifest {shown} {why}"))),
+            None => Ok(i),
+        },
+        Ok(i) => Err(wrong(format!(
+            "the manifest {shown} is of {:?}, not {:?}; canonical ids depend on the name, so make both the same",
+            i.name(),
+            r.name
+        ))),
+        Err(e) => Err(from_provider(&e)),
+    }
 }
 
 /// Why principals can't have credentials of their own here, if an integration asks for that.

@@ -23,9 +23,13 @@ mod views;
 #[cfg(feature = "cli")]
 pub(crate) use self::core::data_directory;
 pub use self::core::{Core, Use};
+#[cfg(feature = "cli")]
+pub(crate) use assemble::integration;
 pub use assemble::{Loaded, load};
 pub use control::Operator;
-pub(crate) use held::{Held, Sockets, pages};
+#[cfg(feature = "cli")]
+pub(crate) use held::pages;
+pub(crate) use held::{Held, Sockets};
 pub(crate) use lines::{NAME as LINES, Refused, Terms, greet};
 
 use crate::Error;

@@ -100,7 +100,7 @@ pub(crate) async fn given(
     principal: &str,
 ) -> Result<Option<Given>, String> {
     let (_, record) = record::read(store, &whose(account, principal)).await?;
-    let record = record.filter(|r| r.fits(account.identity()));
+    let record = record.filter(|r| account.is_withheld() || r.fits(account.identity()));
     Ok(record.map(|r| Given { since: r.at, grant: r.grant }))
 }
 

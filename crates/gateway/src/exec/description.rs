@@ -153,7 +153,12 @@ fn responses() -> Value {
     }
     let mut kinds: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     for kind in Kind::ALL {
-        kinds.entry(outcome::status(kind).as_str().to_owned()).or_default().push(kind.word());
+        let mut statuses =
+            [true, false].map(|keyed| outcome::status(kind, keyed).as_str().to_owned()).to_vec();
+        statuses.dedup();
+        for status in statuses {
+            kinds.entry(status).or_default().push(kind.word());
+        }
     }
     let mut all = Map::new();
     all.insert(
@@ -189,8 +194,10 @@ mod tests {
         assert_eq!(members, MEMBERS);
         let responses = post["responses"].as_object().unwrap();
         for kind in Kind::ALL {
-            let told = &responses[outcome::status(kind).as_str()];
-            assert!(told["description"].as_str().unwrap().contains(kind.word()), "{kind:?} {told}");
+            for keyed in [true, false] {
+                let told = &responses[outcome::status(kind, keyed).as_str()];
+                assert!(told["description"].as_str().unwrap().contains(kind.word()), "{kind:?} {told}");
+            }
         }
         for (status, what) in REFUSALS {
             assert!(responses[status]["description"].as_str().unwrap().contains(what), "{status}");

@@ -133,7 +133,7 @@ fn stopping() -> CallError {
         ..CallError::plain(
             Kind::AdmissionUnknown,
             "The gateway stops before this is answered, so it is not known how it ends.",
-            "Send the very same again: with its key, or the same operation and step, nothing is done twice.",
+            "With its key, or the same operation and step, the very same again is safe: nothing is done twice. So it is of a method that only reads. Else it would be another one: look first whether it happened.",
         )
     }
 }
@@ -152,17 +152,17 @@ pub(crate) fn arguments(raw: Option<&RawValue>) -> Result<Option<RawObject>, Str
 /// # Errors
 /// [`Unfit`]: the arguments don't fit.
 pub(crate) fn plan(entry: &Entry, given: Option<&RawObject>) -> Result<Value, Unfit> {
-    let mut needs: Vec<Value> = Vec::new();
-    let (would_send, asks) = match &entry.body {
+    let (would_send, asks, needs) = match &entry.body {
         Body::Read(tool) => {
             let arguments = given.cloned().unwrap_or_else(RawObject::empty);
             entry.schema.check(&arguments)?;
-            match entry.settings.limits.of_call(Whose { principal: "", mode: "" }, &arguments) {
-                Ok(_) => {}
+            let whose = Whose { principal: "", mode: "" };
+            let needs = match entry.settings.limits.of_call(whose, &arguments) {
+                Ok(allowances) => allowances,
                 Err(limits::Unfit::Arguments(e)) => return Err(e.into()),
                 Err(limits::Unfit::Refused(e)) => return Ok(refused_plan(entry, &e)),
-            }
-            (tool.plan(&arguments)?, false)
+            };
+            (tool.plan(&arguments)?, false, needs)
         }
         Body::Mutating(tool) => {
             let whose = Whose { principal: "", mode: "" };
@@ -172,24 +172,28 @@ pub(crate) fn plan(entry: &Entry, given: Option<&RawObject>) -> Result<Value, Un
                 // What it would be answered is what one wants to know.
                 Err(limits::Unfit::Refused(e)) => return Ok(refused_plan(entry, &e)),
             };
-            needs = creation
-                .allowances
-                .iter()
-                .map(|a| json!({ "limit": a.to_string(), "amount": a.amount }))
-                .collect();
             let intent = creation.intent;
             let shown = intent.map(|i| json!({ "summary": i.summary, "request": payload(&i.body) }));
-            (shown, !creation.asks.is_empty())
+            (shown, !creation.asks.is_empty(), creation.allowances)
         }
     };
     // The request as it is kept holds no credential: what is shown of it is where it goes.
     let would_send = would_send.map(|mut shown| {
-        shown["credential"] = match entry.body.masked_credential() {
-            Some((name, value)) => json!({ "header": name, "value": value }),
-            None => Value::Null,
+        let masked = |m: &provider::Masked| {
+            let mut one = json!({ "value": m.value });
+            one[m.place] = json!(m.name);
+            one
         };
+        let mut all = entry.body.masked_credentials().iter().map(masked);
+        shown["credential"] = all.next().unwrap_or_default();
+        let also: Vec<Value> = all.collect();
+        if !also.is_empty() {
+            shown["also"] = json!(also);
+        }
         shown
     });
+    let needs: Vec<Value> =
+        needs.iter().map(|a| json!({ "limit": a.to_string(), "amount": a.amount })).collect();
     Ok(json!({
         "outcome": "dry_run",
         "wouldSend": would_send,

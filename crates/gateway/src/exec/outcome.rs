@@ -17,7 +17,7 @@ pub enum Class {
     InDoubt,
     /// The key belongs to another operation, or to one that is no longer kept.
     KeyConflict,
-    /// Nothing ran, it goes on, or it is not known: the same again is safe under its key.
+    /// The very same again is safe: nothing ran, or it is the same operation.
     Unavailable,
 }
 
@@ -46,20 +46,20 @@ impl Class {
             Class::Done => "done",
             Class::Refused => "the provider or tool refused",
             Class::Usage => "usage or configuration",
-            Class::InDoubt => "in doubt: it may or may not have happened",
+            Class::InDoubt => "in doubt: it may or may not have happened; look before you repeat it",
             Class::KeyConflict => "the key belongs to another operation, or to one that is no longer kept",
-            Class::Unavailable => {
-                "unavailable; the same again is safe with its key or `retryKey`, without one look first"
-            }
+            Class::Unavailable => "unavailable; the very same again is safe",
         }
     }
 }
 
-/// What an error of this kind means.
+/// What an error of this kind means to whoever would send the very same again. `keyed`: it had a key (or an operation and a
+/// step), so the same again is the same operation, or changes nothing; without one it may be another, and is only safe where nothing ran.
 #[must_use]
-pub fn class(kind: Kind) -> Class {
+pub fn class(kind: Kind, keyed: bool) -> Class {
     match kind {
         Kind::InDoubt => Class::InDoubt,
+        Kind::AdmissionUnknown | Kind::StillRunning if !keyed => Class::InDoubt,
         Kind::KeyConflict | Kind::KeyExpired => Class::KeyConflict,
         Kind::Unavailable | Kind::AdmissionUnknown | Kind::StillRunning | Kind::Limited => Class::Unavailable,
         Kind::BadArguments | Kind::KeyRequired => Class::Usage,
@@ -74,10 +74,12 @@ pub fn class(kind: Kind) -> Class {
 }
 
 /// The HTTP status of an error of this kind. Those of keys are as in draft-ietf-httpapi-idempotency-key-header: 422 for a
-/// key that was used for something else, 409 while its request is worked on, 400 where it is missing.
+/// key that was used for something else, 409 while its request is worked on, 400 where it is missing. `keyed` as of
+/// [`class`]: programs and proxies repeat by themselves what is answered with 503.
 #[must_use]
-pub fn status(kind: Kind) -> StatusCode {
+pub fn status(kind: Kind, keyed: bool) -> StatusCode {
     match kind {
+        Kind::AdmissionUnknown if !keyed => StatusCode::CONFLICT,
         Kind::BadArguments | Kind::KeyRequired => StatusCode::BAD_REQUEST,
         Kind::Denied => StatusCode::FORBIDDEN,
         Kind::KeyConflict => StatusCode::UNPROCESSABLE_ENTITY,
@@ -123,7 +125,7 @@ pub fn advice(kind: Kind) -> &'static str {
             "Nothing ran: a limit is reached. The same again after the pause is safe; the message says which limit."
         }
         Kind::AdmissionUnknown => {
-            "It is not known whether it was admitted. With its key or `retryKey` the same again is safe; without one look first (`ops list`)."
+            "It is not known whether it was admitted. With `retryKey` (its own key, if it had one) the same again is safe; without it is not."
         }
         Kind::Denied => "Nothing more is done of it. Do not try again unless somebody wants a new one.",
         Kind::AnswerConflict => {
@@ -140,8 +142,8 @@ pub fn advice(kind: Kind) -> &'static str {
 
 /// Whether the very same execution, sent again after a pause, is what to do.
 #[must_use]
-pub fn comes_again(kind: Kind) -> bool {
-    class(kind) == Class::Unavailable
+pub fn comes_again(kind: Kind, keyed: bool) -> bool {
+    class(kind, keyed) == Class::Unavailable
 }
 
 #[cfg(test)]
@@ -150,19 +152,27 @@ mod tests {
 
     #[test]
     fn statuses_and_classes_agree() {
-        for kind in Kind::ALL {
-            let status = status(kind);
+        for (kind, keyed) in Kind::ALL.into_iter().flat_map(|kind| [(kind, true), (kind, false)]) {
+            let status = status(kind, keyed);
             assert!(status.is_client_error() || status == StatusCode::SERVICE_UNAVAILABLE, "{kind:?}");
-            assert!(!advice(kind).is_empty() && class(kind) != Class::Done, "{kind:?}");
+            assert!(!advice(kind).is_empty() && class(kind, keyed) != Class::Done, "{kind:?}");
             // A doubt must look like nothing that a program tries again by itself.
-            if kind == Kind::InDoubt {
-                assert!(!comes_again(kind) && status == StatusCode::CONFLICT);
+            if class(kind, keyed) == Class::InDoubt {
+                assert!(!comes_again(kind, keyed) && status == StatusCode::CONFLICT, "{kind:?} {keyed}");
             }
             if status == StatusCode::SERVICE_UNAVAILABLE {
-                assert!(comes_again(kind), "{kind:?}");
+                assert!(comes_again(kind, keyed), "{kind:?} {keyed}");
             }
         }
         let codes: Vec<u8> = Class::ALL.map(Class::exit_code).to_vec();
         assert_eq!(codes, [0, 1, 2, 3, 4, 5]);
+    }
+
+    #[test]
+    fn without_a_key_only_what_did_not_run_comes_again() {
+        let comes = |keyed| Kind::ALL.into_iter().filter(move |kind| comes_again(*kind, keyed));
+        let all = [Kind::StillRunning, Kind::Unavailable, Kind::AdmissionUnknown, Kind::Limited];
+        assert_eq!(comes(true).collect::<Vec<_>>(), all);
+        assert_eq!(comes(false).collect::<Vec<_>>(), [Kind::Unavailable, Kind::Limited]);
     }
 }

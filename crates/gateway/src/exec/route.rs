@@ -23,6 +23,7 @@ use mcp::json::{RawObject, quote};
 use mcp::server::{Admitted, Delivering, Delivery, Door, HttpConfig, HttpRefusal};
 use serde_json::{Value, json};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
@@ -122,11 +123,11 @@ impl From<Unfit> for Reply {
 }
 
 impl Reply {
-    /// The response, and what becomes of it.
-    fn send(self, to: &Admitted) -> (Response, Delivering) {
+    /// The response, and what becomes of it. `keyed`: the request had a key, or changes nothing.
+    fn send(self, to: &Admitted, keyed: bool) -> (Response, Delivering) {
         let (status, headers, json) = match self {
             Reply::Done(json) => (StatusCode::OK, HeaderMap::new(), json),
-            Reply::Error(e) => (outcome::status(e.kind), pause(&e), error(&e).to_string()),
+            Reply::Error(e) => (outcome::status(e.kind, keyed), pause(&e, keyed), error(&e).to_string()),
             Reply::Failure(failure) => {
                 let json = failure.json().to_string();
                 (failure.status, failure.headers, json)
@@ -138,9 +139,9 @@ impl Reply {
     }
 }
 
-/// When the same may be sent again, where that is what to do: in whole seconds, one at least.
-fn pause(e: &CallError) -> HeaderMap {
-    if !outcome::comes_again(e.kind) {
+/// When the very same may be sent again, where that is what to do: in whole seconds, one at least.
+fn pause(e: &CallError, keyed: bool) -> HeaderMap {
+    if !outcome::comes_again(e.kind, keyed) {
         return HeaderMap::new();
     }
     let seconds = e.retry_after.map_or(1, |p| p.0.max(0).saturating_add(999) / 1000).clamp(1, 3600);
@@ -165,11 +166,12 @@ async fn execute(State(route): State<Arc<Route>>, request: Request) -> Response 
     let gone = present.clone();
     let _left = present.drop_guard();
     let (sender, answered) = oneshot::channel();
-    let here = route.clone();
-    route.tasks.spawn(async move { here.work(admitted, gone, sender).await });
+    let (here, keyed) = (route.clone(), Arc::new(AtomicBool::new(false)));
+    let found = keyed.clone();
+    route.tasks.spawn(async move { here.work(admitted, gone, sender, &found).await });
     tokio::select! {
         response = answered => response.unwrap_or_else(|_| failed()),
-        () = route.door.drained() => stopping(),
+        () = route.door.drained() => stopping(keyed.load(Ordering::Relaxed)),
     }
 }
 
@@ -179,17 +181,25 @@ fn failed() -> Response {
     Failure::of(StatusCode::INTERNAL_SERVER_ERROR, "internal", message).alone()
 }
 
-fn stopping() -> Response {
+fn stopping(keyed: bool) -> Response {
     let e = super::stopping();
-    alone(outcome::status(e.kind), pause(&e), &error(&e))
+    alone(outcome::status(e.kind, keyed), pause(&e, keyed), &error(&e))
 }
 
 impl Route {
-    async fn work(&self, admitted: Admitted, gone: CancellationToken, to: oneshot::Sender<Response>) {
+    /// `keyed` is set once the request is known to have a key, or to change nothing.
+    async fn work(
+        &self,
+        admitted: Admitted,
+        gone: CancellationToken,
+        to: oneshot::Sender<Response>,
+        keyed: &AtomicBool,
+    ) {
         let shared = &self.shared;
         let (started, metrics) = (Instant::now(), &shared.metrics);
         let in_flight = Counted::new(&metrics.in_flight);
         let asked = self.read(&admitted).await;
+        keyed.store(asked.as_ref().is_ok_and(Asked::repeats), Ordering::Relaxed);
         let (word, reply, stored) = match &asked {
             Err(_) => ("refused", None, None),
             Ok(asked) => {
@@ -214,7 +224,7 @@ impl Route {
             }
         };
         let Some(reply) = reply else { return };
-        let (response, delivering) = reply.send(&admitted);
+        let (response, delivering) = reply.send(&admitted, keyed.load(Ordering::Relaxed));
         // Whoever asked may have left: then the response is dropped, and says so.
         drop(to.send(response));
         if let Some(operation) = stored {
@@ -412,10 +422,28 @@ struct Asked {
     dry_run: bool,
 }
 
+impl Asked {
+    /// Whether the very same once more is the same operation, or changes nothing.
+    fn repeats(&self) -> bool {
+        let reads = matches!(&self.which, Which::Served(entry) if !matches!(entry.body, Changing(_)));
+        self.key.is_some() || self.dry_run || reads
+    }
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_stops_invites_nobody_to_repeat_what_has_no_key() {
+        let told = |keyed| {
+            let response = stopping(keyed);
+            (response.status(), response.headers().contains_key(RETRY_AFTER))
+        };
+        assert_eq!(told(true), (StatusCode::SERVICE_UNAVAILABLE, true));
+        assert_eq!(told(false), (StatusCode::CONFLICT, false));
+    }
 
     #[test]
     fn callers_are_shown_the_request_alone() {

@@ -1,7 +1,7 @@
 //! A call whose caller has to give a credential of its own first. Nothing is opened before it is there, so the intent has the
 //! mark of the credential that it goes out with; the rounds until then are rounds of the call.
 
-use super::{Before, Ledgered, Refused, unavailable};
+use super::{Before, Ledgered, Refused};
 use crate::connect::{self, Connecting};
 use crate::rounds::{self, State};
 use ledger::{Answer, CallError, Creation, Kind, Millis, OperationId};
@@ -44,7 +44,7 @@ impl Ledgered<'_> {
                 return Err(self.told(&connect::unreadable()));
             }
         }
-        let Some(entry) = self.entry else { return Err(self.told(&unavailable())) };
+        let Some(entry) = self.entry else { return Err(self.told(&connect::unreadable())) };
         if agreed && self.round < rounds::LAST_LEG {
             // The user is at the page: the client only comes back.
             if let Some(leg) = self.connecting_round(&[], operation).await {

@@ -1,13 +1,15 @@
 //! The circuit breaker: while a provider does not answer, no new operation is begun there. In memory, for this process.
 //!
 //! It looks at sends alone, and stops none: what was begun is recovered as ever, and a send of recovery that is answered
-//! closes it, too.
+//! closes it, too. So whoever is let through to try the provider has sent something when its attempt is over, or it tried
+//! nothing, and another may.
 
-use ledger::{CallError, Kind, Millis};
+use ledger::{Admission, CallError, Kind, Millis, Pass};
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// When it opens, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,10 +29,23 @@ struct State {
     failed: VecDeque<Duration>,
     /// When the next operation is let through, while it is open.
     open_until: Option<Duration>,
+    /// The latest that was let through while it is open, until a send was seen.
+    probe: Option<Probe>,
+    /// How many were.
+    probes: u64,
+}
+
+/// One that tries whether the provider answers again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Probe {
+    number: u64,
+    /// From when on another could have been let through in its place.
+    since: Duration,
 }
 
 impl State {
     fn seen(&mut self, settings: &BreakerSettings, now: Duration, answered: bool) {
+        self.probe = None;
         if answered {
             // While it is closed an answer makes no failure undone: a provider that fails every other time is down, too.
             if self.open_until.take().is_some() {
@@ -55,16 +70,29 @@ impl State {
         }
     }
 
-    /// Lets one through, or says after which time to come again.
-    fn admit(&mut self, settings: &BreakerSettings, now: Duration) -> Result<(), Duration> {
+    /// Whether one would be let through, or after which time.
+    fn look(&self, now: Duration) -> Result<(), Duration> {
         match self.open_until {
             Some(until) if now < until => Err(until - now),
-            // Half open: the next one waits for what becomes of this one, or for another pause.
-            Some(_) => {
-                self.open_until = Some(now + settings.pause.duration());
-                Ok(())
-            }
-            None => Ok(()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Lets one through, or says after which time to come again. While it is open, that one has a number.
+    fn pass(&mut self, settings: &BreakerSettings, now: Duration) -> Result<Option<u64>, Duration> {
+        self.look(now)?;
+        let Some(since) = self.open_until else { return Ok(None) };
+        // Half open: the next one waits for what becomes of this one, or for another pause.
+        self.open_until = Some(now + settings.pause.duration());
+        self.probes += 1;
+        self.probe = Some(Probe { number: self.probes, since });
+        Ok(Some(self.probes))
+    }
+
+    /// It is over with the one of this number. If nothing was sent, another may be let through at once.
+    fn over(&mut self, number: u64) {
+        if let Some(probe) = self.probe.take_if(|p| p.number == number) {
+            self.open_until = Some(probe.since);
         }
     }
 }
@@ -84,28 +112,27 @@ impl Breaker {
         Breaker { of: of.to_owned(), settings, began: Instant::now(), state: Mutex::default() }
     }
 
+    /// The integration that it is of.
+    #[must_use]
+    pub fn of(&self) -> &str {
+        &self.of
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a new operation may begin; at most one in each pause may while it is open.
-    ///
-    /// # Errors
-    /// What the caller is told.
-    pub fn admit(&self) -> Result<(), Box<CallError>> {
-        let admitted = self.state().admit(&self.settings, self.began.elapsed());
-        admitted.map_err(|wait| {
-            Box::new(CallError {
-                retry_after: Some(Millis(Millis::from(wait).0.max(1))),
-                ..CallError::plain(
-                    Kind::Unavailable,
-                    format!(
-                        "{} has not answered for a while, so nothing is sent there now and nothing ran.",
-                        self.of
-                    ),
-                    "Call again after `retryAfterMs`; it is safe. Give the same key if you gave one.",
-                )
-            })
+    fn refused(&self, wait: Duration) -> Box<CallError> {
+        Box::new(CallError {
+            retry_after: Some(Millis(Millis::from(wait).0.max(1))),
+            ..CallError::plain(
+                Kind::Unavailable,
+                format!(
+                    "{} has not answered for a while, so nothing is sent there now and nothing ran.",
+                    self.of
+                ),
+                "Call again after `retryAfterMs`; it is safe. Give the same key if you gave one.",
+            )
         })
     }
 
@@ -129,6 +156,35 @@ impl Breaker {
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.state().open_until.is_some()
+    }
+}
+
+/// While it is open, one operation is let through after each pause; until something is sent, as often as one is over.
+impl Admission for Breaker {
+    fn look(&self) -> Result<(), Box<CallError>> {
+        let looked = self.state().look(self.began.elapsed());
+        looked.map_err(|wait| self.refused(wait))
+    }
+
+    fn pass(self: Arc<Self>) -> Result<Pass, Box<CallError>> {
+        let passed = self.state().pass(&self.settings, self.began.elapsed());
+        match passed {
+            Ok(None) => Ok(Pass::free()),
+            Ok(Some(number)) => Ok(Pass::holding(Trying { breaker: self, number })),
+            Err(wait) => Err(self.refused(wait)),
+        }
+    }
+}
+
+/// Held while one that was let through may still send.
+struct Trying {
+    breaker: Arc<Breaker>,
+    number: u64,
+}
+
+impl Drop for Trying {
+    fn drop(&mut self) {
+        self.breaker.state().over(self.number);
     }
 }
 
@@ -201,25 +257,48 @@ mod tests {
         let mut s = State::default();
         for t in [0, 6, 11] {
             s.seen(&SETTINGS, at(t), false);
-            assert_eq!(s.admit(&SETTINGS, at(t)), Ok(()), "the first is out of the window: {t}");
+            assert_eq!(s.pass(&SETTINGS, at(t)), Ok(None), "the first is out of the window: {t}");
         }
         s.seen(&SETTINGS, at(11), true);
         s.seen(&SETTINGS, at(12), false);
-        assert_eq!(s.admit(&SETTINGS, at(12)), Err(at(5)), "an answer in between is no end of it");
-        assert_eq!(s.admit(&SETTINGS, at(16)), Err(at(1)));
-        assert_eq!((s.admit(&SETTINGS, at(17)), s.admit(&SETTINGS, at(17))), (Ok(()), Err(at(5))), "one");
+        assert_eq!(s.pass(&SETTINGS, at(12)), Err(at(5)), "an answer in between is no end of it");
+        assert_eq!(s.pass(&SETTINGS, at(16)), Err(at(1)));
+        assert_eq!((s.look(at(17)), s.look(at(17))), (Ok(()), Ok(())), "who only looks takes nothing");
+        assert_eq!((s.pass(&SETTINGS, at(17)), s.pass(&SETTINGS, at(17))), (Ok(Some(1)), Err(at(5))), "one");
+        assert_eq!(s.look(at(17)), Err(at(5)));
         s.seen(&SETTINGS, at(18), false);
-        assert_eq!(s.admit(&SETTINGS, at(22)), Err(at(1)), "a failure begins a new pause");
-        // One that was let through and was never sent holds up nobody for longer than a pause.
-        assert_eq!((s.admit(&SETTINGS, at(23)), s.admit(&SETTINGS, at(28))), (Ok(()), Ok(())));
+        assert_eq!(s.pass(&SETTINGS, at(22)), Err(at(1)), "a failure begins a new pause");
+        // One that was let through and never ends holds up nobody for longer than a pause.
+        assert_eq!((s.pass(&SETTINGS, at(23)), s.pass(&SETTINGS, at(28))), (Ok(Some(2)), Ok(Some(3))));
         s.seen(&SETTINGS, at(29), true);
-        assert_eq!((s.admit(&SETTINGS, at(29)), s.admit(&SETTINGS, at(29))), (Ok(()), Ok(())));
+        assert_eq!((s.pass(&SETTINGS, at(29)), s.pass(&SETTINGS, at(29))), (Ok(None), Ok(None)));
         for t in [30, 31] {
             s.seen(&SETTINGS, at(t), false);
         }
-        assert_eq!(s.admit(&SETTINGS, at(31)), Ok(()), "it counts anew");
+        assert_eq!(s.pass(&SETTINGS, at(31)), Ok(None), "it counts anew");
         s.seen(&SETTINGS, at(32), false);
-        assert!(s.admit(&SETTINGS, at(32)).is_err());
+        assert!(s.pass(&SETTINGS, at(32)).is_err());
+    }
+
+    #[test]
+    fn who_sends_nothing_takes_nobodys_turn() {
+        let mut s = State::default();
+        for t in 0..3 {
+            s.seen(&SETTINGS, at(t), false);
+        }
+        assert_eq!((s.pass(&SETTINGS, at(7)), s.pass(&SETTINGS, at(8))), (Ok(Some(1)), Err(at(4))));
+        s.over(1);
+        assert_eq!(s.pass(&SETTINGS, at(8)), Ok(Some(2)), "the next has its turn at once");
+        // It is over with one in whose place another came meanwhile, or twice.
+        s.over(1);
+        assert_eq!(s.pass(&SETTINGS, at(9)), Err(at(4)));
+        // It did send: then nothing is given back.
+        s.seen(&SETTINGS, at(10), false);
+        s.over(2);
+        assert_eq!((s.look(at(14)), s.pass(&SETTINGS, at(15))), (Err(at(1)), Ok(Some(3))));
+        s.seen(&SETTINGS, at(16), true);
+        s.over(3);
+        assert_eq!(s.open_until, None, "closed");
     }
 
     #[test]
@@ -234,7 +313,7 @@ mod tests {
         all.seen("https://x", false);
         all.seen("https://z", false);
         assert_eq!((a.is_open(), b.is_open(), c.is_open()), (true, true, false));
-        let e = a.admit().unwrap_err();
+        let e = a.look().unwrap_err();
         assert_eq!(
             (e.kind, e.sentence.as_str()),
             (
@@ -244,6 +323,6 @@ mod tests {
         );
         assert!(e.retry_after.is_some_and(|t| t > Millis(0) && t <= SETTINGS.pause));
         all.seen("https://x", true);
-        assert!(a.admit().is_ok() && !b.is_open());
+        assert!(a.look().is_ok() && !b.is_open());
     }
 }

@@ -8,7 +8,8 @@ mod breaker;
 mod rules;
 
 pub use breaker::{Breaker, BreakerSettings, Breakers};
-pub use rules::{Argument, Rule, Test, Value};
+pub(crate) use rules::has_twin;
+pub use rules::{Argument, Found, Rule, Test, Value};
 
 use crate::approval::Decimal;
 use crate::catalog::Entry;
@@ -126,9 +127,8 @@ impl Limits {
 
     /// Asked when a new operation is about to be opened: whether its provider is down.
     #[must_use]
-    pub fn gate(&self) -> Option<Admission> {
-        let breaker = self.breaker.clone()?;
-        Some(Admission::new(move || breaker.admit()))
+    pub fn gate(&self) -> Option<Arc<dyn Admission>> {
+        self.breaker.clone().map(|breaker| breaker as Arc<dyn Admission>)
     }
 
     /// Each of them in words, for people.
@@ -239,10 +239,12 @@ impl Name {
 
 /// How much a call asks for.
 fn whole(argument: &Argument, arguments: &RawObject) -> Result<u64, BadArguments> {
-    let given = argument.find(arguments);
-    let number = given.as_ref().and_then(|raw| Decimal::parse(raw.as_str())).and_then(|d| d.whole());
+    let (number, is) = match argument.find(arguments) {
+        Found::Value(raw) => (Decimal::parse(raw.as_str()).and_then(|d| d.whole()), "is none"),
+        Found::Nothing => (None, "is missing"),
+        Found::Unclear => (None, "is there in other letters, too"),
+    };
     number.filter(|n| *n <= ledger::claims::MAX_AMOUNT).ok_or_else(|| {
-        let is = if given.is_none() { "is missing" } else { "is none" };
         BadArguments(format!(
             "{argument} has to be a whole number from 0 to {}, because a budget is kept of it; it {is}",
             ledger::claims::MAX_AMOUNT
@@ -253,7 +255,10 @@ fn whole(argument: &Argument, arguments: &RawObject) -> Result<u64, BadArguments
 /// The part of a budget that a call belongs to. Spellings that a provider may take for the same are the same.
 fn part(by: &Argument, arguments: &RawObject) -> Result<String, BadArguments> {
     let given = by.find(arguments);
-    let text = given.as_ref().and_then(|raw| raw.as_string());
+    let text = match &given {
+        Found::Value(raw) => raw.as_string(),
+        Found::Nothing | Found::Unclear => None,
+    };
     let part = text.map(|t| t.trim().to_lowercase()).filter(|t| (1..=MAX_PART).contains(&t.len()));
     part.ok_or_else(|| {
         BadArguments(format!(
@@ -287,5 +292,7 @@ pub(crate) fn count(shared: &Shared, kind: Kind) {
     shared.metrics.note(Note::Answered(kind));
 }
 
+#[cfg(test)]
+mod half_open;
 #[cfg(test)]
 mod tests;

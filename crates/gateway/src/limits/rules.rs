@@ -4,6 +4,7 @@
 use crate::approval::Decimal;
 use ledger::{CallError, Kind};
 use mcp::json::{Raw, RawObject, quote};
+use provider::read_as;
 use regex::Regex;
 use std::fmt;
 
@@ -48,14 +49,40 @@ impl Argument {
 
     /// Its value among these; one that is null is not there.
     #[must_use]
-    pub fn find(&self, arguments: &RawObject) -> Option<Raw> {
-        let (last, on) = self.path.split_last()?;
+    pub fn find(&self, arguments: &RawObject) -> Found {
+        let Some((last, on)) = self.path.split_last() else { return Found::Nothing };
         let mut here = arguments.clone();
         for name in on {
-            here = here.get(name)?.object()?;
+            if has_twin(&here, name) {
+                return Found::Unclear;
+            }
+            match here.get(name).and_then(|raw| raw.object()) {
+                Some(inside) => here = inside,
+                None => return Found::Nothing,
+            }
         }
-        here.get(last).filter(|raw| !raw.is_null())
+        if has_twin(&here, last) {
+            return Found::Unclear;
+        }
+        here.get(last).filter(|raw| !raw.is_null()).map_or(Found::Nothing, Found::Value)
     }
+}
+
+/// What there is of an argument.
+#[derive(Clone, Debug)]
+pub enum Found {
+    /// It is missing, or null.
+    Nothing,
+    /// Its value.
+    Value(Raw),
+    /// A member has its name in other letters, upper or lower case, and may be taken for it.
+    Unclear,
+}
+
+/// Whether an object has a member of this name in other letters: some readers of JSON take it for the one that is meant.
+pub(crate) fn has_twin(object: &RawObject, name: &str) -> bool {
+    let meant = read_as(name);
+    object.iter().any(|(other, _)| other != name && read_as(&other) == meant)
 }
 
 fn unescaped(part: &str) -> Option<String> {
@@ -106,6 +133,24 @@ impl Value {
             Value::Text(_) => given.is_string(),
             Value::Number(_) => Decimal::parse(given.as_str()).is_some(),
             Value::Bool(_) => given.as_bool().is_some(),
+        }
+    }
+}
+
+/// The most values that a caller is told of a list.
+const MAX_TOLD: usize = 10;
+/// The longest text that a caller is told whole, in characters.
+const MAX_TEXT: usize = 60;
+
+impl Value {
+    /// For callers.
+    fn told(&self) -> String {
+        match self {
+            Value::Text(text) if text.chars().count() > MAX_TEXT => {
+                let head: String = text.chars().take(MAX_TEXT).collect();
+                format!("{} (cut)", quote(&format!("{head}…")))
+            }
+            other => other.to_string(),
         }
     }
 }
@@ -212,21 +257,45 @@ impl fmt::Display for Rule {
     }
 }
 
-impl Rule {
-    fn allows(&self, arguments: &RawObject) -> bool {
-        self.argument.find(arguments).is_some_and(|given| self.test.holds(&given) == Some(true))
-    }
-
-    fn denies(&self, arguments: &RawObject) -> bool {
-        self.argument.find(arguments).is_some_and(|given| self.test.holds(&given) != Some(false))
+impl Test {
+    /// For callers, who may correct themselves by it: of a long list only the beginning.
+    fn told(&self) -> String {
+        match self {
+            Test::OneOf(values) => {
+                let each: Vec<String> = values.iter().take(MAX_TOLD).map(Value::told).collect();
+                let more = values.len().saturating_sub(MAX_TOLD);
+                let more = if more == 0 { String::new() } else { format!(", or of {more} more") };
+                format!("one of {}{more}", each.join(", "))
+            }
+            other => other.to_string(),
+        }
     }
 }
 
-/// Why these arguments are not let through, if they are not.
+impl Rule {
+    fn allows(&self, arguments: &RawObject) -> bool {
+        match self.argument.find(arguments) {
+            Found::Value(given) => self.test.holds(&given) == Some(true),
+            Found::Nothing | Found::Unclear => false,
+        }
+    }
+
+    fn denies(&self, arguments: &RawObject) -> bool {
+        match self.argument.find(arguments) {
+            Found::Value(given) => self.test.holds(&given) != Some(false),
+            Found::Nothing => false,
+            Found::Unclear => true,
+        }
+    }
+}
+
+/// Why these arguments are not let through, if they are not. What is denied may be nobody's to know, so it is not told.
 pub(super) fn refused(deny: &[Rule], allow: &[Rule], arguments: &RawObject) -> Option<CallError> {
-    let denied = deny.iter().find(|r| r.denies(arguments)).map(|r| format!("it is denied if {r}"));
+    let denied =
+        deny.iter().find(|r| r.denies(arguments)).map(|r| format!("it is denied for what {} is", r.argument));
     let why = denied.or_else(|| {
-        allow.iter().find(|r| !r.allows(arguments)).map(|r| format!("it is allowed only if {r}"))
+        let refusing = allow.iter().find(|r| !r.allows(arguments))?;
+        Some(format!("it is allowed only if {} is {}", refusing.argument, refusing.test.told()))
     })?;
     Some(CallError::plain(
         Kind::Denied,

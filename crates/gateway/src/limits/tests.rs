@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
+use crate::approval::Approval;
 use ledger::Kind;
 use mcp::json::Limits as Bounds;
 
@@ -39,7 +40,12 @@ fn budget(per: Per, by: Option<&str>) -> Limit {
 #[test]
 fn an_argument_is_found_by_name_or_by_path() {
     let args = object(r#"{"a":1,"b":{"c":{"d/e":2,"f~":3}},"g":[4],"n":null,"":5}"#);
-    let found = |text: &str| Argument::parse(text).unwrap().find(&args).map(|r| r.as_str().to_owned());
+    let found = |text: &str| Argument::parse(text).unwrap().find(&args);
+    let found = |text: &str| match found(text) {
+        Found::Value(raw) => Some(raw.as_str().to_owned()),
+        Found::Nothing => None,
+        Found::Unclear => panic!("{text}"),
+    };
     for (text, value) in [
         ("a", Some("1")),
         ("/a", Some("1")),
@@ -110,9 +116,64 @@ fn rules_are_closed_unless_opened() {
         }
         other => panic!("{other:?}"),
     };
-    assert_eq!(says(r#"{"v":6000}"#), "it is denied if v is at least 100.");
+    assert_eq!(says(r#"{"v":6000}"#), "it is denied for what v is.");
     assert_eq!(says(r#"{"v":1}"#), "it is allowed only if w is one of \"EUR\", 1, true.");
     assert!(both.of_call(ANN, &object(r#"{"v":1,"w":1}"#)).is_ok());
+}
+
+#[test]
+fn a_name_in_other_letters_is_unclear() {
+    let limit = [rule("v", Test::AtMost(number("5")))];
+    let inside = [rule("/order/v", Test::AtMost(number("5")))];
+    for (args, rules) in [
+        (r#"{"v":1,"V":9}"#, &limit),
+        (r#"{"V":9}"#, &limit),
+        (r#"{"v":null,"V":null}"#, &limit),
+        (r#"{"order":{"v":1,"\u0056":9}}"#, &inside),
+        (r#"{"order":{"v":1},"Order":{"v":9}}"#, &inside),
+    ] {
+        let args = object(args);
+        assert!(rules::refused(&[], rules, &args).is_some() && rules::refused(rules, &[], &args).is_some());
+    }
+    assert!(rules::refused(&[], &inside, &object(r#"{"order":{"v":1},"V":9}"#)).is_none());
+    let over = Approval::Over(vec![("v".into(), number("5"))]);
+    // The long s and the kelvin sign: some readers take them for an s and a k.
+    for (args, name) in [(r#"{"cents":1,"cent\u017f":9}"#, "cents"), (r#"{"k":1,"\u212a":9}"#, "k")] {
+        assert!(Approval::Over(vec![(name.into(), number("5"))]).is_needed(&object(args)), "{args}");
+    }
+    assert!(over.is_needed(&object(r#"{"v":1,"V":9}"#)) && !over.is_needed(&object(r#"{"v":1,"w":9}"#)));
+    let of = budget(Per::All, Some("by"));
+    assert!(claims(&of, ANN, r#"{"order":{"amount":1},"by":"x"}"#).is_ok());
+    for twin in
+        [r#"{"order":{"amount":1,"Amount":9},"by":"x"}"#, r#"{"order":{"amount":1},"by":"x","BY":"y"}"#]
+    {
+        assert!(matches!(claims(&of, ANN, twin), Err(Unfit::Arguments(_))), "{twin}");
+    }
+}
+
+#[test]
+fn a_caller_is_told_no_whole_list() {
+    let text = |n: usize| Value::Text(format!("customer-{n}"));
+    let many = rule("who", Test::OneOf((0..1000).map(text).collect()));
+    let said = |deny: &[Rule], allow: &[Rule]| {
+        let args = object(r#"{"who":"customer-7","name":"x"}"#);
+        rules::refused(deny, allow, &args).unwrap().sentence.to_string()
+    };
+    let denied = said(std::slice::from_ref(&many), &[]);
+    assert!(denied.contains("for what who is") && !denied.contains("customer-"), "{denied}");
+    let others = rule("name", many.test.clone());
+    let allowed = said(&[], &[others]);
+    assert!(
+        allowed.contains("\"customer-9\", or of 990 more.") && !allowed.contains("customer-10"),
+        "{allowed}"
+    );
+    let long = rule("name", Test::OneOf(vec![Value::Text("y".repeat(5000))]));
+    let told = said(&[], std::slice::from_ref(&long));
+    assert!(told.contains("…\" (cut)") && told.len() < 400, "{told}");
+    // An operator sees all of it.
+    let limits = Limits { deny: vec![many, long], ..Limits::default() };
+    let told = limits.told().join("\n");
+    assert!(told.contains("customer-999") && told.contains(&"y".repeat(5000)));
 }
 
 #[test]

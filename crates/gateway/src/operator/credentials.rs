@@ -15,12 +15,24 @@ fn unavailable(why: String) -> Failure {
     Failure(StatusCode::SERVICE_UNAVAILABLE, "unavailable", why)
 }
 
-/// The accounts under which each principal has a credential of its own.
-fn accounts(c: &Ctx) -> Vec<OwnAccount> {
-    let mut all: Vec<OwnAccount> = Vec::new();
-    for account in c.shared.catalog().entries().filter_map(|e| e.body.own_account()) {
-        if all.iter().all(|a| (&a.account, &a.origin) != (&account.account, &account.origin)) {
-            all.push(account);
+/// The accounts under which each principal has a credential of its own, and by which integrations' names.
+fn accounts(c: &Ctx) -> Vec<(OwnAccount, BTreeSet<String>)> {
+    let mut all: Vec<(OwnAccount, BTreeSet<String>)> = Vec::new();
+    let catalog = c.shared.catalog();
+    for (entry, account) in catalog.entries().filter_map(|e| Some((e, e.body.kept_account()?))) {
+        // An integration's name has no dot, and its methods' ids begin with it.
+        let integration = entry.spec.canonical.split('.').next().unwrap_or_default().to_owned();
+        let same =
+            |(a, _): &&mut (OwnAccount, _)| (&a.account, &a.origin) == (&account.account, &account.origin);
+        match all.iter_mut().find(same) {
+            Some((there, integrations)) => {
+                integrations.insert(integration);
+                // The one that is used tells whose tokens count.
+                if there.is_withheld() {
+                    *there = account;
+                }
+            }
+            None => all.push((account, BTreeSet::from([integration]))),
         }
     }
     all
@@ -32,17 +44,18 @@ pub(super) async fn list(State(c): State<Ctx>) -> Answered {
     let mut principals: BTreeSet<String> = store.api_keys().await?.into_iter().map(|k| k.principal).collect();
     principals.extend([ANONYMOUS.to_owned(), OPERATOR.to_owned()]);
     let mut all = Vec::new();
-    for account in accounts(&c) {
+    for (account, _) in accounts(&c) {
         for principal in &principals {
             let given = connect::given(&**store, &account, principal).await.map_err(unavailable)?;
             let Some(given) = given else { continue };
+            let kind = if given.grant.is_some() { "oauth".to_owned() } else { account.kind() };
             let mut one = json!({
                 "account": account.account,
                 "provider": account.provider,
                 "mode": account.mode.as_str(),
                 "origin": account.origin,
                 "principal": principal,
-                "kind": account.kind(),
+                "kind": kind,
                 "since": crate::view::rfc3339(given.since),
                 "state": given.state(store.now()),
             });
@@ -61,24 +74,28 @@ pub(super) async fn list(State(c): State<Ctx>) -> Answered {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Forget {
+    /// The account, or an integration that acts under it.
     account: String,
     principal: String,
 }
 
 pub(super) async fn forget(State(c): State<Ctx>, Json(asked): Json<Forget>) -> Answered {
     let store = c.shared.ledger.store();
+    let all = accounts(&c);
+    let of_integration = all.iter().find(|(_, integrations)| integrations.contains(&asked.account));
+    let name = of_integration.map_or(&asked.account, |(account, _)| &account.account);
     let (mut known, mut forgotten) = (false, false);
-    for account in accounts(&c).iter().filter(|a| a.account == asked.account) {
+    for (account, _) in all.iter().filter(|(a, _)| a.account == *name) {
         known = true;
         let of = whose(account, &asked.principal);
         forgotten |= connect::forget(&**store, &of).await.map_err(unavailable)?;
     }
     if !known {
         let why = format!(
-            "there is no account {:?} under which each principal has a credential of its own",
+            "there is no integration and no account {:?} under which each principal has a credential of its own",
             asked.account
         );
         return Err(Failure(StatusCode::NOT_FOUND, "unknown", why));
     }
-    Ok(Json(json!({ "account": asked.account, "principal": asked.principal, "forgotten": forgotten })))
+    Ok(Json(json!({ "account": name, "principal": asked.principal, "forgotten": forgotten })))
 }

@@ -1,6 +1,7 @@
 //! A gateway of native tools, resources and prompts over real HTTP, and the few words of HTTP that tests need.
 #![allow(dead_code)]
 
+pub mod counted;
 pub mod replicas;
 
 use async_trait::async_trait;
