@@ -344,7 +344,7 @@ pub const NOT_BY_INPUT: &[&str] = &[
     "the same call without a key, its result not yet delivered after the wait",
     "the same call without a key, still being worked on after the wait",
     "the same call without a key, over without an effect while this one waited",
-    "no result within `inline_limit`",
+    "no result within a [`leg`](../configuration.md#defaults), and nothing that lets the client come again by itself or gives it a task",
     "no safe automatic step is left",
     "the provider is being asked, longer than the call waits",
     "`confirm`: only a person can tell",

@@ -1,5 +1,9 @@
-//! Whether the documents say what is so: each link between pages leads to a page and a heading that exist, and each
-//! command that they show is one that the program knows, with flags that it knows.
+//! Whether the documents say what is so: each link between pages leads to a page and a heading that exist, each
+//! command that they show is one that the program knows, with flags that it knows, each row is in a table, each page of
+//! the book is among its contents, and the page of commands tells of every flag. (What the pages configure is read by a
+//! test of the program's own package, `book`.)
+
+mod reference;
 
 use crate::steps::{Step, must};
 use anyhow::{Result, bail};
@@ -35,9 +39,33 @@ pub fn check(step: &mut Step, root: &Path, binary: &Path) -> Result<()> {
                 Err(why) => step.fail(&format!("{name}: `{line}`: {why}")),
             }
         }
+        let loose = reference::loose_rows(&text);
+        loose.iter().for_each(|why| step.fail(&format!("{name}: {why}")));
+        if loose.is_empty() {
+            step.pass();
+        }
     }
+    let contents = std::fs::read_to_string(root.join(CONTENTS))?;
+    let book = root.join(CONTENTS).parent().map(Path::to_path_buf).unwrap_or_default();
+    for page in pages.iter().filter_map(|page| page.strip_prefix(&book).ok()) {
+        let page = page.display().to_string();
+        if page == "README.md" || contents.contains(&format!("({page})")) {
+            step.pass();
+        } else {
+            step.fail(&format!("{CONTENTS}: the page {page} is not among the contents"));
+        }
+    }
+    let page = std::fs::read_to_string(root.join(COMMANDS))?;
+    let (told, untold) = reference::untold(&page, &mut helps);
+    (0..told).for_each(|_| step.pass());
+    untold.iter().for_each(|why| step.fail(&format!("{COMMANDS}: {why}")));
     Ok(())
 }
+
+/// The contents of the book.
+const CONTENTS: &str = "docs/README.md";
+/// The page of commands.
+const COMMANDS: &str = "docs/reference/cli.md";
 
 fn collect(root: &Path, folder: &Path, pages: &mut Vec<PathBuf>) -> Result<()> {
     let mut entries: Vec<_> = std::fs::read_dir(folder)?.collect::<std::io::Result<_>>()?;

@@ -36,6 +36,9 @@ enum Task {
         /// Only steps whose name contains this word
         #[arg(long, value_name = "WORD")]
         only: Option<String>,
+        /// The last line is one object: what passed and failed, in all and in each step
+        #[arg(long)]
+        json: bool,
     },
     /// Kill the gateway at every point of its way, retry, and count
     #[command(disable_help_flag = true)]
@@ -106,7 +109,7 @@ fn locked(c: &mut Command) -> &mut Command {
 
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
-        Task::Test { quick, only } => test(quick, only),
+        Task::Test { quick, only, json } => test(quick, only, json),
         Task::Torture { args } => torture(&args),
         Task::Simulate { args } => simulate::run(&args),
         Task::Bench { args } => bench::run(&args),
@@ -206,7 +209,7 @@ fn wire_log() -> PathBuf {
     build_dir().join("wire-log")
 }
 
-fn test(quick: bool, only: Option<String>) -> Result<bool> {
+fn test(quick: bool, only: Option<String>, json: bool) -> Result<bool> {
     if only.is_none() && wire_log().exists() {
         std::fs::remove_dir_all(wire_log())?;
     }
@@ -303,5 +306,9 @@ fn test(quick: bool, only: Option<String>) -> Result<bool> {
         let log = wire_log().display().to_string();
         counted(s, "wire_check", &[&log])
     });
-    Ok(steps.close())
+    let well = steps.close();
+    if json {
+        println!("{}", steps.document());
+    }
+    Ok(well)
 }

@@ -2,6 +2,7 @@
 //! after it.
 
 use anyhow::{Context, Result, bail};
+use serde_json::{Value, json};
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
@@ -197,6 +198,17 @@ impl Steps {
         println!("{passed} passed, {failed} failed");
         failed == 0 && passed > 0
     }
+
+    /// The same for programs: `{"passed", "failed", "seconds", "steps": [{"name", "passed", "failed", "seconds"}, …]}`.
+    pub fn document(&self) -> Value {
+        let step = |d: &Done| json!({ "name": d.name, "passed": d.passed, "failed": d.failed, "seconds": d.took.as_secs() });
+        json!({
+            "passed": self.done.iter().map(|d| d.passed).sum::<u64>(),
+            "failed": self.done.iter().map(|d| d.failed).sum::<u64>(),
+            "seconds": self.started.elapsed().as_secs(),
+            "steps": self.done.iter().map(step).collect::<Vec<_>>(),
+        })
+    }
 }
 
 #[cfg(test)]
@@ -215,6 +227,22 @@ mod tests {
         assert_eq!(counts("300 passed, 0 failed"), Some((300, 0)));
         assert_eq!(counts("it passed, nothing failed"), None);
         assert_eq!(counts("ok"), None);
+    }
+
+    #[test]
+    fn a_run_is_told_to_programs() {
+        let mut steps = Steps::new(Some("o".into()));
+        steps.run("one", |s| {
+            s.pass();
+            Ok(())
+        });
+        steps.run("two", |_| bail!("no"));
+        steps.run("left", |_| bail!("not run"));
+        let document = steps.document();
+        assert_eq!((&document["passed"], &document["failed"]), (&json!(1), &json!(1)));
+        let named: Vec<_> = document["steps"].as_array().into_iter().flatten().map(|s| &s["name"]).collect();
+        assert_eq!(named, ["one", "two"]);
+        assert!(!steps.close());
     }
 
     #[test]

@@ -92,13 +92,21 @@ impl Bare {
 }
 
 /// One call after the other; what each took, in microseconds.
-async fn row<F: Future<Output = Result<()>>>(call: impl Fn() -> F, into: &mut Vec<f64>) -> Result<()> {
-    for _ in 0..ROW {
-        let began = Instant::now();
-        call().await?;
-        into.push(began.elapsed().as_secs_f64() * 1e6);
-    }
-    Ok(())
+///
+/// On a worker of the runtime, as in any server: the main task has a thread of its own, and each answer would have to wake it.
+async fn row<F: Future<Output = Result<()>> + Send>(
+    call: impl Fn() -> F + Send + 'static,
+) -> Result<Vec<f64>> {
+    let calls = async move {
+        let mut took = Vec::with_capacity(ROW);
+        for _ in 0..ROW {
+            let began = Instant::now();
+            call().await?;
+            took.push(began.elapsed().as_secs_f64() * 1e6);
+        }
+        anyhow::Ok(took)
+    };
+    tokio::spawn(calls).await?
 }
 
 /// Calls a second of some callers at once.
@@ -135,30 +143,29 @@ async fn main() -> Result<()> {
     let pairs: usize = pairs.parse().context("PAIRS")?;
     let addr = server()?;
     let (ours, bare) = (Arc::new(Ours::new(addr)?), Arc::new(Bare::new(addr)?));
+    let own = |ours: Arc<Ours>| {
+        move || {
+            let ours = ours.clone();
+            async move { ours.call().await }
+        }
+    };
+    let their = |bare: Arc<Bare>| {
+        move || {
+            let bare = bare.clone();
+            async move { bare.call().await }
+        }
+    };
+    row(own(ours.clone())).await?;
+    row(their(bare.clone())).await?;
     let (mut a, mut b) = (Vec::new(), Vec::new());
-    row(|| ours.call(), &mut a).await?;
-    row(|| bare.call(), &mut b).await?;
-    (a, b) = (Vec::new(), Vec::new());
     let began = Instant::now();
     while began.elapsed() < lasting {
-        row(|| ours.call(), &mut a).await?;
-        row(|| bare.call(), &mut b).await?;
+        a.extend(row(own(ours.clone())).await?);
+        b.extend(row(their(bare.clone())).await?);
     }
     let (ours_us, bare_us) = (median(a), median(b));
     let (mut ratios, mut ours_all, mut bare_all) = (Vec::new(), Vec::new(), Vec::new());
     for n in 0..pairs.max(1) {
-        let own = |ours: Arc<Ours>| {
-            move || {
-                let ours = ours.clone();
-                async move { ours.call().await }
-            }
-        };
-        let their = |bare: Arc<Bare>| {
-            move || {
-                let bare = bare.clone();
-                async move { bare.call().await }
-            }
-        };
         let (x, y) = if n % 2 == 0 {
             let x = many(own(ours.clone()), lasting).await?;
             (x, many(their(bare.clone()), lasting).await?)

@@ -24,12 +24,6 @@ pub mod meta {
     pub const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
     /// Asks for progress notifications.
     pub const PROGRESS_TOKEN: &str = "progressToken";
-    /// W3C Trace Context.
-    pub const TRACEPARENT: &str = "traceparent";
-    /// W3C Trace Context.
-    pub const TRACESTATE: &str = "tracestate";
-    /// W3C Baggage.
-    pub const BAGGAGE: &str = "baggage";
 }
 
 /// HTTP header names, in lower case (spec: Streamable HTTP, "Request Metadata").

@@ -169,12 +169,6 @@ impl RequestMeta {
         self.log_level
     }
 
-    /// W3C `traceparent`, `tracestate` or `baggage`, if sent as a string.
-    pub fn trace(&self, key: &str) -> Option<String> {
-        debug_assert!([meta::TRACEPARENT, meta::TRACESTATE, meta::BAGGAGE].contains(&key));
-        self.raw.get(key)?.as_string().map(Cow::into_owned)
-    }
-
     /// Any other member, such as `dev.counterfoil/idempotency-key`.
     pub fn get(&self, key: &str) -> Option<Raw> {
         self.raw.get(key)

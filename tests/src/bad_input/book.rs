@@ -127,9 +127,9 @@ pub fn differs(row: &Row, entry: &Entry) -> Vec<String> {
                     wrong.push(format!("{name}: keys {column:?} in the book, {keys:?} here"));
                 }
             }
-            // The keys follow the text, as the book says above its table.
-            for (name, mark) in [("newKey", " newKey: {key}"), ("retryKey", " retryKey: {key}")] {
-                let rest = said.strip_suffix(mark);
+            // The pause and the keys follow the text, as the book says above its table.
+            for (name, mark) in [("newKey", "{key}"), ("retryKey", "{key}"), ("retryAfterMs", "5000")] {
+                let rest = said.strip_suffix(&format!(" {name}: {mark}"));
                 if rest.is_some() != keys.contains(&name) {
                     wrong.push(format!("{name} is not said at the end of the text"));
                 }

@@ -20,7 +20,7 @@ const NOT_KEPT: &str = "the key's operation is not, or no longer, kept; or it is
 const YOUNG: &str =
     "the key is an operation's id, not a minute old, and the operation is not here; or it is somebody else's";
 const RETRY: &[&str] = &["retryKey", "retryAfterMs"];
-const UNCONFIRMED: &str = "The ledger did not confirm the operation, so it is not known whether it was admitted. Call again with the same key (or, if you gave none, with the same arguments and no key): if it was admitted, you get its answer. retryKey: {key}";
+const UNCONFIRMED: &str = "The ledger did not confirm the operation, so it is not known whether it was admitted. Call again with `retryKey` as the idempotency key and the same arguments: if it was admitted, you get its answer. Without that key it could be done twice. retryAfterMs: 5000 retryKey: {key}";
 
 /// The rows.
 #[rustfmt::skip]

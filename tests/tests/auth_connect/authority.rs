@@ -63,6 +63,8 @@ pub struct State {
     pub taken: HashSet<String>,
     /// Client, if it has to show a secret.
     pub confidential: bool,
+    /// The provider repeats what it was sent in all its answers, the credential too.
+    pub echoes: bool,
 }
 
 #[derive(Clone)]
@@ -109,6 +111,32 @@ impl Asked {
         line.and_then(|l| l.split_once(':')).map(|(_, v)| v.trim().to_owned()).unwrap_or_default()
     }
 
+    /// What it was authenticated with.
+    fn credential(&self) -> String {
+        let query = self.path.split_once('?').map_or("", |(_, query)| query);
+        let in_query = url::form_urlencoded::parse(query.as_bytes()).find(|(name, _)| name == "api key");
+        let all = [self.header("x-api-key"), self.header("authorization")];
+        let mut all = all.into_iter().chain(in_query.map(|(_, value)| value.into_owned()));
+        all.find(|given| !given.is_empty()).unwrap_or_default()
+    }
+
+    /// What a careless provider tells of a request.
+    fn echo(&self) -> Value {
+        let credential = self.credential();
+        let pair = credential.strip_prefix("Basic ").map(|pair| {
+            let bytes = base64::engine::general_purpose::STANDARD.decode(pair).unwrap_or_default();
+            String::from_utf8_lossy(&bytes).into_owned()
+        });
+        let link: String = url::form_urlencoded::byte_serialize(credential.as_bytes()).collect();
+        json!({
+            "message": format!("{} {} with {credential}", self.verb, self.path),
+            "user": pair,
+            "head": self.headers,
+            "next": format!("/v1/things?key={link}"),
+            "html": format!("<b>{}</b>", credential.replace('+', "&#43;").replace('/', "&#x2F;")),
+        })
+    }
+
     fn form(&self) -> HashMap<String, String> {
         url::form_urlencoded::parse(&self.body).into_owned().collect()
     }
@@ -135,6 +163,7 @@ impl Authority {
             effects: HashMap::new(),
             taken: HashSet::new(),
             confidential: false,
+            echoes: false,
         };
         let authority = Authority { addr: listener.local_addr()?, state: Arc::new(Mutex::new(state)) };
         let server = authority.clone();
@@ -201,8 +230,12 @@ impl Authority {
                 (verb, path) if path.starts_with("/v1/things") => self.provider(verb, &asked)?,
                 _ => (404, "{}".into()),
             };
+            let echo = match self.state().echoes {
+                true => format!("X-Asked: {}\r\n", asked.credential()),
+                false => String::new(),
+            };
             let head = format!(
-                "HTTP/1.1 {status} X\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+                "HTTP/1.1 {status} X\r\nContent-Type: application/json\r\n{echo}Content-Length: {}\r\n\r\n",
                 body.len()
             );
             writer.write_all(head.as_bytes()).ok()?;
@@ -305,11 +338,21 @@ impl Authority {
 
     /// `None`: the connection is cut.
     fn provider(&self, verb: &str, asked: &Asked) -> Option<(u16, String)> {
+        let (status, body) = self.done(verb, asked)?;
+        if !self.state().echoes {
+            return Some((status, body));
+        }
+        let mut all: Value = serde_json::from_str(&body).ok()?;
+        all["asked"] = json!(asked.echo());
+        // As some write it in JSON.
+        let escaped = asked.credential().replace('/', "\\/").replace('+', "\\u002B");
+        let body = all.to_string();
+        Some((status, format!("{},\"escaped\":\"{escaped}\"}}", body.strip_suffix('}')?)))
+    }
+
+    fn done(&self, verb: &str, asked: &Asked) -> Option<(u16, String)> {
         let mut state = self.state();
-        let auth = match asked.header("x-api-key") {
-            none if none.is_empty() => asked.header("authorization"),
-            key => key,
-        };
+        let auth = asked.credential();
         let token = auth.strip_prefix("Bearer ").unwrap_or_default().to_owned();
         if verb == "POST" {
             state.heard.push((auth.clone(), asked.header("idempotency-key")));

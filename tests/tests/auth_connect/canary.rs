@@ -5,11 +5,16 @@ use super::stage::{SECONDS, Stage, by_code, create, done};
 use anyhow::{Context, Result, bail, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE};
+use counterfoil_tests::http::{self, Asked};
 use counterfoil_tests::stand::Project;
 use counterfoil_tests::wire::{self, Call};
 use serde_json::json;
+use std::io::{BufReader, Write as _};
+use std::net::TcpListener;
 use std::path::Path;
 use std::process::Command;
+use std::sync::{Arc, Mutex};
+use temp_postgres::{Options, TempPostgres};
 
 /// What every secret here begins with, and nothing else has.
 const MARK: &str = "CANARY";
@@ -50,8 +55,60 @@ fn found(folder: &Path, text: &str) -> Result<String> {
 
 /// Uses it: calls, errors, refusals, retries, a crash, and whatever a person asks.
 fn day(project: &mut Project, authority: &Authority, said: &mut Vec<u8>) -> Result<()> {
+    let alerts = Alerts::beside(project)?;
+    let day = spent(project, authority, said);
+    let told = alerts.told();
+    said.extend_from_slice(&told);
+    day?;
+    ensure!(found_in(&told, b"in_doubt"), "nobody was alerted: {}", String::from_utf8_lossy(&told));
+    // What the provider repeated got here, and without it.
+    for masked in [b"with Bearer ****".as_slice(), b"with Basic ****", b"with ****"] {
+        if found_in(said, masked) {
+            return Ok(());
+        }
+    }
+    bail!("the provider repeated nothing")
+}
+
+fn found_in(all: &[u8], part: &[u8]) -> bool {
+    all.windows(part.len()).any(|window| window == part)
+}
+
+/// Who is told of alerts.
+struct Alerts(Arc<Mutex<Vec<u8>>>);
+
+impl Alerts {
+    /// For a project, with a method that is never sent twice.
+    fn beside(project: &Project) -> Result<Alerts> {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let hook = format!("\n[alerts]\nwebhook = \"http://{}/alerts\"\n", listener.local_addr()?);
+        project.edit(|text| format!("{text}{hook}"))?;
+        let manifest = project.path().join("integrations/things.toml");
+        let once = "\n[methods.once]\nhttp = \"POST /v1/things\"\nrecovery = \"none\"\nparams = { order = \"body\" }\n";
+        std::fs::write(&manifest, std::fs::read_to_string(&manifest)? + once)?;
+        let all = Arc::new(Mutex::new(Vec::new()));
+        let told = all.clone();
+        std::thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                let mut reader = BufReader::new(stream);
+                while let Some(asked) = Asked::read(&mut reader) {
+                    told.lock().unwrap().extend(asked.bytes());
+                    let _ = reader.get_mut().write_all(b"HTTP/1.1 204 No Content\r\n\r\n");
+                }
+            }
+        });
+        Ok(Alerts(all))
+    }
+
+    fn told(&self) -> Vec<u8> {
+        self.0.lock().unwrap().clone()
+    }
+}
+
+fn spent(project: &mut Project, authority: &Authority, said: &mut Vec<u8>) -> Result<()> {
     project.environment.push(("RUST_LOG".into(), "trace".into()));
     project.serve = vec!["--log-level".into(), "trace".into()];
+    authority.state().echoes = true;
     let mut gateway = project.gateway(None)?;
     let at = gateway.addr;
     let mut keep = |text: String| said.extend_from_slice(text.as_bytes());
@@ -60,8 +117,20 @@ fn day(project: &mut Project, authority: &Authority, said: &mut Vec<u8>) -> Resu
         authority.state().faults.push(fault);
         keep(format!("{:?}", create(at, &format!("{fault:?}"))));
     }
+    authority.state().faults.push(Fault::ApplyThenCut);
+    keep(format!("{:?}", wire::call(at, SECONDS, &Call::new("things_once", json!({ "order": "once" })))));
     authority.revoke_access();
     keep(format!("{:?}", create(at, "refused")));
+    let run = json!({ "id": "things.create", "arguments": { "order": "handler" }, "operation": "job" });
+    for (verb, path, body) in [
+        ("POST", "/api/v1/exec", Some(&run)),
+        ("POST", "/api/v1/exec", Some(&json!({ "id": "things.list", "arguments": {} }))),
+        ("GET", "/metrics", None),
+        ("GET", "/readyz", None),
+    ] {
+        let reply = http::json(at, verb, path, body)?;
+        keep(format!("{:?} {}", reply.headers, reply.text()));
+    }
     keep(format!("{:?}", wire::call(gateway.addr, SECONDS, &Call::new("things_list", json!({})))));
     keep(format!("{:?}", wire::call(gateway.addr, SECONDS, &Call::new("things_create", json!({ "x": 1 })))));
     // Killed with a call under way.
@@ -106,7 +175,6 @@ fn day(project: &mut Project, authority: &Authority, said: &mut Vec<u8>) -> Resu
             said.extend_from_slice(&out.stderr);
         }
     }
-    ensure!(project.path().join("backup.db").exists(), "no backup was made");
     gateway.process.terminate()?;
     let out = project.run(&["exec", "things.create", "--param", "order=alone", "--json"])?;
     said.extend_from_slice(&[out.stdout, out.stderr].concat());
@@ -115,13 +183,17 @@ fn day(project: &mut Project, authority: &Authority, said: &mut Vec<u8>) -> Resu
 
 /// No secret is anywhere but encrypted; what is no secret is found, so the search searches.
 fn nowhere(project: &Project, home: &Path, said: &[u8]) -> Result<()> {
+    nowhere_of(project, home, said, &["said", "ledger.db", "backup.db"])
+}
+
+fn nowhere_of(project: &Project, home: &Path, said: &[u8], files: &[&str]) -> Result<()> {
     std::fs::write(project.path().join("said"), said)?;
     for folder in [project.path(), home] {
         let all = found(folder, MARK)?;
         ensure!(all.is_empty(), "{all}");
     }
     let known = found(project.path(), "things.create")?;
-    for file in ["said", "ledger.db", "backup.db"] {
+    for file in files {
         ensure!(known.contains(file), "{file} does not have what it must have: {known}");
     }
     ensure!(found(project.path(), " TRACE ")?.contains("gateway.log"), "the log has no traces");
@@ -140,6 +212,7 @@ fn given_by_hand() -> Result<()> {
         ("kind = \"bearer\"", "CANARY+bearer/5f1c=", "Bearer CANARY+bearer/5f1c="),
         ("kind = \"basic\"\nusername = \"org\"", "CANARY+basic/77ab", "Basic b3JnOkNBTkFSWStiYXNpYy83N2Fi"),
         ("kind = \"header\"\nheader = \"X-Api-Key\"", "CANARY+header/90dd", "CANARY+header/90dd"),
+        ("kind = \"query\"\nquery = \"api key\"", "CANARY+query/61cb=", "CANARY+query/61cb="),
     ];
     for (auth, secret, header) in kinds {
         let mut stage = Stage::new(|_| auth.into())?;
@@ -165,6 +238,36 @@ fn named_in_the_environment() -> Result<()> {
     day(&mut stage.project, &stage.authority, &mut said)?;
     used(&stage.authority, secret)?;
     nowhere(&stage.project, stage.home.path(), &said)
+}
+
+#[test]
+fn in_a_ledger_of_postgresql() -> Result<()> {
+    let secret = "CANARY+named/34aa";
+    let postgres = TempPostgres::start(Options::default());
+    let database = postgres.database();
+    let mut stage = Stage::new(|_| "kind = \"bearer\"\nsecret = \"${env:THE_KEY}\"".into())?;
+    let project = &mut stage.project;
+    let master = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
+    for (name, value) in
+        [("THE_KEY", secret), ("THE_LEDGER", &postgres.url(&database)), ("THE_MASTER", master)]
+    {
+        project.environment.push((name.into(), value.into()));
+    }
+    // A lease that a busy machine keeps.
+    project.edit(|text| {
+        let ledger = "[seal]\nmaster = \"${env:THE_MASTER}\"\n\n[ledger]\nurl = \"${env:THE_LEDGER}\"\n";
+        text.replace("[ledger]\n", ledger).replace("lease = \"500ms\"", "lease = \"4s\"")
+    })?;
+    stage.authority.state().taken.insert(format!("Bearer {secret}"));
+    let mut said = Vec::new();
+    day(project, &stage.authority, &mut said)?;
+    used(&stage.authority, secret)?;
+    let mut dump = postgres.program("pg_dump");
+    dump.args(["-U", "postgres", "-h", "127.0.0.1", "-p", &postgres.port().to_string(), "-d", &database]);
+    let dump = dump.output()?;
+    ensure!(dump.status.success(), "{}", String::from_utf8_lossy(&dump.stderr));
+    std::fs::write(stage.project.path().join("dump.sql"), dump.stdout)?;
+    nowhere_of(&stage.project, stage.home.path(), &said, &["said", "dump.sql"])
 }
 
 #[test]

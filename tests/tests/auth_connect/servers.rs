@@ -149,6 +149,45 @@ fn a_client_of_its_own_needs_one_place() -> Result<()> {
     Ok(())
 }
 
+#[test]
+fn the_manifest_says_how_a_secret_is_shown_and_has_the_last_word() -> Result<()> {
+    // At a place that is told, nobody tells how: the header is the usual, and this server takes the body alone.
+    let own = |more: &str| {
+        let more = format!("flow = \"client_credentials\"\nclient_secret = \"${{env:THE_SECRET}}\"\n{more}");
+        move |authority: &Authority| elsewhere(authority, &more)
+    };
+    for (more, code) in [("", 1), ("client_auth = \"client_secret_post\"", 0)] {
+        let mut stage = Stage::new(own(more))?;
+        stage.project.environment.push(("THE_SECRET".into(), CLIENT_SECRET.into()));
+        stage.authority.state().confidential = true;
+        told(&stage.authority, Some(&[IN_BODY]));
+        let out = stage.project.run(&["auth", "connect", "things"])?;
+        ensure!(out.status.code() == Some(code), "{more}: {}", String::from_utf8_lossy(&out.stderr));
+        if code == 0 {
+            let gateway = stage.project.gateway(None)?;
+            done(&create(gateway.addr, "one"))?;
+            ensure!(stage.authority.state().shown == [IN_BODY; 2], "{:?}", stage.authority.state().shown);
+        }
+    }
+    // Over what a server tells of itself, for the code and for a renewal.
+    for (way, ways) in [(IN_BODY, [IN_HEADER, IN_BODY]), (IN_HEADER, [IN_BODY, IN_HEADER])] {
+        let mut stage = Stage::new(|a| {
+            by_code(a, &format!("client_secret = \"${{env:THE_SECRET}}\"\nclient_auth = \"{way}\""))
+        })?;
+        stage.project.environment.push(("THE_SECRET".into(), CLIENT_SECRET.into()));
+        stage.authority.state().confidential = true;
+        told(&stage.authority, Some(&ways));
+        stage.authority.state().life = 1;
+        stage.connect(&[])?;
+        std::thread::sleep(std::time::Duration::from_millis(1100));
+        stage.authority.state().life = 3600;
+        let gateway = stage.project.gateway(None)?;
+        done(&create(gateway.addr, "one"))?;
+        ensure!(stage.authority.state().shown == [way, way], "{way}: {:?}", stage.authority.state().shown);
+    }
+    Ok(())
+}
+
 /// A program that opens pages, which writes down what it was given. The search path with it alone.
 fn opener(folder: &Path, then: &str) -> Result<(PathBuf, String)> {
     let (bin, opened) = (folder.join("bin"), folder.join("opened"));

@@ -21,7 +21,8 @@ before = settings()
 os.setsid()
 fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
 # Not ignored: that would be handed on to the command.
-signal.signal(signal.SIGINT, lambda *_: None)
+for name in ("SIGINT", "SIGHUP"):
+    signal.signal(getattr(signal, name), lambda *_: None)
 child = subprocess.Popen(given["command"], stdin=slave, stderr=slave, stdout=subprocess.PIPE)
 shown, until, during = b"", time.time() + 20, []
 
@@ -131,7 +132,7 @@ fn after_the_prompt_an_interruption_still_ends_it() -> Result<()> {
     let stage = Stage::new(|a| by_code(a, "client_secret = \"store\""))?;
     let page = format!("{}/authorize?", stage.authority.issuer());
     // While a person is waited for; typed, and as a signal.
-    for end in [json!({ "type": "\u{3}" }), json!({ "signal": "SIGINT" })] {
+    for end in [json!({ "type": "\u{3}" }), json!({ "signal": "SIGINT" }), json!({ "signal": "SIGTERM" })] {
         let mut last = end;
         last["wait"] = json!(page);
         let steps = json!([
@@ -147,16 +148,19 @@ fn after_the_prompt_an_interruption_still_ends_it() -> Result<()> {
 }
 
 #[test]
-fn a_signal_at_the_prompt_counts_when_it_ends() -> Result<()> {
+fn a_signal_at_the_prompt_ends_it_and_puts_the_terminal_right() -> Result<()> {
     let stage = by_hand()?;
-    let steps = json!([
-        { "wait": "sent to", "hidden": 1, "signal": "SIGINT" },
-        { "hidden": 1, "type": "CANARY-late\r" },
-    ]);
-    let seen = at_terminal(&stage, &steps)?;
-    ensure!(seen["code"] == 5 && seen["hidden"] == json!([true, true]), "{seen}");
-    ensure!(seen["shown"].as_str().is_some_and(|s| s.contains("interrupted")), "{seen}");
-    ensure!(!stage.folder().join("store.json").exists(), "something was kept");
+    for signal in ["SIGINT", "SIGTERM", "SIGHUP"] {
+        let steps = json!([
+            { "wait": "sent to", "hidden": 1, "type": "CANARY-half" },
+            { "signal": signal },
+        ]);
+        let seen = at_terminal(&stage, &steps)?;
+        ensure!(seen["code"] == 5 && seen["hidden"] == json!([true]), "{signal}: {seen}");
+        let shown = seen["shown"].as_str().unwrap_or_default();
+        ensure!(shown.contains("interrupted; nothing was kept"), "{signal}: {seen}");
+        ensure!(!stage.folder().join("store.json").exists(), "{signal}: something was kept");
+    }
     Ok(())
 }
 

@@ -278,7 +278,7 @@ fn asked_connected_and_called_again_it_is_one_effect_also_over_renewals() -> Res
     let metrics = http::json(at, "GET", "/metrics", None)?.text();
     let said = format!("{status}{report}{ops}{whole}{metrics}{lost:?}{third:?}");
     ensure!(!said.contains("CANARY"), "{said}");
-    let (code, gone) = own.project.ask(&["auth", "forget", "acme", "--principal", "alice"])?;
+    let (code, gone) = own.project.ask(&["auth", "forget", "things", "--principal", "alice"])?;
     ensure!(code == 0 && gone["forgotten"] == true, "{gone}");
     link(&create(at, &alice, "five"))?;
 
