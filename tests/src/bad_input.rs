@@ -354,6 +354,7 @@ pub const NOT_BY_INPUT: &[&str] = &[
     "the operation failed without an effect",
     "the ledger did not confirm that it opened the operation",
     "the ledger can't be used, and the operation is known to it",
+    "the ledger can't be used, and the call brought back a `requestState` that can't be opened without it",
     "the operation waits for a person's yes, and this client can't be asked",
     "another answer was given to the same question before",
     "the operation waits for an answer that this client can't give",

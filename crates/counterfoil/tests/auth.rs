@@ -7,6 +7,7 @@ mod common;
 use common::ask::{ask, at, exec};
 use common::{Dir, Ran, ran};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::process::Stdio;
 
@@ -141,6 +142,108 @@ fn what_can_be_anothers_is_not_forgotten_by_a_guess() {
     assert_eq!(kept(&d), 2);
 }
 
+/// The name of an integration can be the account of another one: whose credential goes is said, or none goes.
+#[test]
+fn a_name_that_is_two_accounts_takes_neither() {
+    let of = |name: &str, account: &str, per: &str| {
+        let named = CRM.replace("\"crm\"", &format!("{name:?}")).replace("\"acme\"", &format!("{account:?}"));
+        named.replace("kind = \"bearer\"", &format!("kind = \"bearer\"\n{per}"))
+    };
+    // The last two have each other's name: only --account can say which.
+    let pairs = [("crm", "shared"), ("shared", "other"), ("left", "right"), ("right", "left")];
+    let project = |per: &str| {
+        let manifests: Vec<_> = pairs.iter().map(|(name, account)| (*name, of(name, account, per))).collect();
+        project(&manifests.iter().map(|(name, text)| (*name, text.as_str())).collect::<Vec<_>>())
+    };
+    let by_user = project("");
+    for (name, _) in pairs {
+        connect_to(&by_user, name);
+    }
+    let by_principal = project("per = \"principal\"");
+    let served = by_principal.serve(&[]);
+    for (name, _) in pairs {
+        give(&at(&served), &format!("{name}.list"));
+    }
+    assert_eq!(served.stop(), 0);
+
+    // Without the flag, and with it; `None`: refused.
+    let rows = [
+        ("crm", Some("shared"), None),
+        ("shared", None, Some("shared")),
+        ("other", Some("other"), Some("other")),
+        ("left", None, Some("left")),
+        ("right", None, Some("right")),
+    ];
+    let ways =
+        [(&by_user, "connected", &[][..]), (&by_principal, "credentials", &["--principal", "anonymous"])];
+    for (d, list, more) in ways {
+        let mut left: BTreeSet<String> = pairs.iter().map(|(_, account)| (*account).to_owned()).collect();
+        for (flag, index) in [(&[][..], 0), (&["--account"], 1)] {
+            for (name, plain, exact) in rows {
+                let ran = run(d, &[&["auth", "forget", name, "--json"], more, flag].concat());
+                match [plain, exact][index] {
+                    Some(account) => {
+                        let gone = ran.expect(0).json();
+                        assert_eq!(gone["account"], account, "{name} {flag:?}: {gone}");
+                        assert_eq!(gone["forgotten"], left.remove(account), "{name} {flag:?}: {gone}");
+                    }
+                    None if index == 0 => {
+                        let refused = ran.expect(2);
+                        let (_, other) = pairs.iter().find(|(integration, _)| *integration == name).unwrap();
+                        for part in
+                            [&format!("{name:?} or {other:?} with --account"), "nothing was forgotten"]
+                        {
+                            assert!(refused.stderr.contains(part), "{part}: {refused:?}");
+                        }
+                    }
+                    None => {
+                        ran.expect(2);
+                    }
+                }
+                let status = run(d, &["auth", "status", "--json"]).json();
+                let all = status[list].as_array().unwrap();
+                let accounts: BTreeSet<String> =
+                    all.iter().map(|one| one["account"].as_str().unwrap().to_owned()).collect();
+                assert_eq!(accounts, left, "{name} {flag:?}: {status}");
+            }
+        }
+        assert!(left.is_empty(), "{left:?}");
+        // What is said names the account, also where it is not the name.
+        let none = run(d, &[&["auth", "forget", "crm"], more].concat()).expect(0);
+        assert!(none.stdout.contains("account \"shared\""), "{none:?}");
+    }
+
+    // One that an integration had before it got another account is kept, and is not passed over.
+    connect_to(&by_user, "left");
+    by_user.write("left.toml", &of("left", "new", ""));
+    by_user.write("right.toml", &of("right", "elsewhere", ""));
+    run(&by_user, &["auth", "forget", "right"]).expect(2);
+    assert_eq!(
+        run(&by_user, &["auth", "forget", "right", "--account", "--json"]).expect(0).json()["forgotten"],
+        true
+    );
+    run(&by_user, &["auth", "forget", "right"]).expect(0);
+}
+
+/// Gives the credential that a method of one per principal asks for, as `anonymous`.
+fn give(at: &str, id: &str) {
+    let asked = exec(at, &json!({ "id": id })).body;
+    let path = asked.split("/connect/").nth(1).unwrap();
+    let path = path.split(|c: char| c.is_whitespace() || "\"\\".contains(c)).next().unwrap();
+    let given = ask(
+        at,
+        "POST",
+        &format!("/connect/{}", path.trim_end_matches('.')),
+        &[
+            ("content-type", "application/x-www-form-urlencoded"),
+            ("origin", "null"),
+            ("sec-fetch-site", "same-origin"),
+        ],
+        "key=&secret=sk-one",
+    );
+    assert_eq!(given.status, 200, "{}", given.body);
+}
+
 /// What a principal gave, and whose integration was closed after, is still there to be seen and taken away.
 #[test]
 fn what_was_given_before_it_was_closed_can_be_withdrawn() {
@@ -152,21 +255,7 @@ fn what_was_given_before_it_was_closed_can_be_withdrawn() {
     let both = of("{ sandbox = \"https://api.example\", production = \"https://api.example\" }");
     let d = project(&[("crm", &both)]);
     let served = d.serve(&[]);
-    let asked = exec(&at(&served), &json!({ "id": "crm.list" })).body;
-    let path = asked.split("/connect/").nth(1).unwrap();
-    let path = path.split(|c: char| c.is_whitespace() || "\"\\".contains(c)).next().unwrap();
-    let given = ask(
-        &at(&served),
-        "POST",
-        &format!("/connect/{}", path.trim_end_matches('.')),
-        &[
-            ("content-type", "application/x-www-form-urlencoded"),
-            ("origin", "null"),
-            ("sec-fetch-site", "same-origin"),
-        ],
-        "key=&secret=sk-one",
-    );
-    assert_eq!(given.status, 200, "{}", given.body);
+    give(&at(&served), "crm.list");
     assert_eq!(served.stop(), 0);
 
     d.write("crm.toml", &of("\"https://api.example\""));

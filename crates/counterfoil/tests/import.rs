@@ -249,6 +249,32 @@ fn a_name_is_one_descriptions() {
 }
 
 #[test]
+fn services_that_share_a_path_are_several() {
+    let d = Dir::new();
+    let service = |name: &str, at: &str, paths: &str| {
+        let paths: String =
+            paths.split(' ').map(|p| format!("  {p}: {{ get: {{ responses: {} }} }}\n", "{}")).collect();
+        format!(
+            "openapi: 3.0.0\ninfo: {{ title: {name} }}\nservers: [{{ url: https://{at}.example }}]\npaths:\n{paths}"
+        )
+    };
+    d.write("a.yaml", &service("a", "a", "/users/{id}"));
+    d.write("b.yaml", &service("b", "b", "/users/{userId} /more"));
+    d.write("c.yaml", &service("c", "c", "/health /c"));
+    d.write("d.yaml", &service("d", "d", "/health"));
+    d.write("e.yaml", &service("e", "d", "/health /e"));
+    d.run(&["import", "openapi", "a.yaml"]).expect(0);
+    d.run(&["import", "openapi", "b.yaml"]).expect(0);
+    d.run(&["import", "openapi", "c.yaml", "d.yaml"]).expect(0);
+    // At one address it is the same service, in a folder as in a command.
+    let refused = d.run(&["import", "openapi", "e.yaml"]).expect(2).stderr;
+    assert!(refused.contains("--name d imports it again"), "{refused}");
+    let refused = d.run(&["import", "openapi", "d.yaml", "e.yaml", "--out", "other"]).expect(2).stderr;
+    assert!(refused.contains("of the same command"), "{refused}");
+    assert!(!d.path().join("other").exists());
+}
+
+#[test]
 fn what_decides_is_told_first_and_whole() {
     let d = Dir::new();
     let described = |url: &str, verb: &str| {

@@ -44,9 +44,53 @@ fn scalar(value: &Tree) -> Option<String> {
     match value {
         Tree::Null => Some(String::new()),
         Tree::Bool(b) => Some(b.to_string()),
-        Tree::Number(text) | Tree::String(text) => Some(text.clone()),
+        Tree::Number(text) => spelled(text),
+        Tree::String(text) => Some(text.clone()),
         Tree::Array(_) | Tree::Object(_) => None,
     }
+}
+
+/// A number without its exponent; `None` if it is longer than 400 digits then.
+fn spelled(text: &str) -> Option<String> {
+    let Some((number, exponent)) = text.split_once(['e', 'E']) else { return Some(text.to_owned()) };
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    let (sign, whole) = whole.strip_prefix('-').map_or(("", whole), |whole| ("-", whole));
+    let all = format!("{whole}{fraction}");
+    let digits = all.trim_start_matches('0');
+    if digits.is_empty() {
+        return Some("0".into());
+    }
+    let before = i64::try_from(whole.len()).ok()? - i64::try_from(all.len() - digits.len()).ok()?;
+    let before = exponent.parse::<i64>().ok()?.checked_add(before)?;
+    (-399..=400).contains(&before).then_some(())?;
+    let mut digits = digits.to_owned();
+    (before..1).for_each(|_| digits.insert(0, '0'));
+    let before = usize::try_from(before.max(1)).ok()?;
+    (digits.len()..before).for_each(|_| digits.push('0'));
+    let (whole, fraction) = digits.split_at(before);
+    let fraction = fraction.trim_end_matches('0');
+    let point = if fraction.is_empty() { "" } else { "." };
+    Some(format!("{sign}{whole}{point}{fraction}"))
+}
+
+/// Whether one argument may be read as another one, or as what the manifest fills: such a call may be refused.
+fn may_be_taken(method: &str, args: &[(String, Tree)]) -> bool {
+    let filled: &[&str] = match method {
+        "json" => &["meta"],
+        "path" => &["id", "part"],
+        "query" => &["k"],
+        "mixed" => &["head", "ask", "deep", "a", "q"],
+        _ => &[],
+    };
+    let read = |name: &str| {
+        let name = name.split('[').next().unwrap_or_default().trim().to_uppercase().to_lowercase();
+        name.replace(['.', ' '], "_")
+    };
+    let placed = |name: &str| ["id", "part", "head", "ask", "deep"].contains(&name);
+    args.iter().enumerate().any(|(n, (name, _))| {
+        let as_filled = filled.contains(&&*read(name)) && !(placed(name) && filled.contains(&&**name));
+        as_filled || args[..n].iter().any(|(other, _)| other != name && read(other) == read(name))
+    })
 }
 
 /// A value as pairs. `form`: lists are numbered and nothing is left out; else lists repeat their name and what is empty
@@ -206,7 +250,8 @@ pub fn form(data: &[u8]) {
     let (made, wanted) = match (made, wanted) {
         (Err(why), wanted) => {
             let long = args.len() > 1 << 10;
-            assert!(wanted.is_none() || long, "refused without a reason: {why}");
+            let reason = wanted.is_none() || long || may_be_taken(name, &tree);
+            assert!(reason, "refused without a reason: {why}");
             return;
         }
         (Ok(made), None) => panic!("{} is made of what can't be carried", made.uri()),

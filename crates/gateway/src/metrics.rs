@@ -264,10 +264,8 @@ impl Metrics {
                 );
             }
         }
-        if !breakers.is_empty() {
-            let help = "The provider does not answer, so new operations are refused";
-            family(&mut out, "breaker_open", "gauge", help);
-        }
+        let help = "The provider does not answer, so new operations are refused";
+        family(&mut out, "breaker_open", "gauge", help);
         for (integration, open) in breakers {
             let open = u8::from(*open);
             let _ = writeln!(out, "counterfoil_breaker_open{{integration=\"{integration}\"}} {open}");

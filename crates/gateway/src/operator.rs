@@ -15,7 +15,7 @@
 //! | `POST /v1/exec` `{"id", "arguments"?, "key"?, "principal"?, "dryRun"?}` | one operation |
 //! | `GET /v1/methods?q=` · `GET /v1/methods/{id}` | what can be called, and how safe a retry is |
 //! | `GET /v1/api-keys` · `POST /v1/api-keys` `{"principal", "note"?, "id", "hash"}` · `POST /v1/api-keys/{id}/revoke` | API keys |
-//! | `GET /v1/credentials` · `POST /v1/credentials/forget` `{"account", "principal"}` | credentials that principals gave of their own |
+//! | `GET /v1/credentials` · `POST /v1/credentials/forget` `{"account", "principal", "exact"?}` | credentials that principals gave of their own |
 //!
 //! Errors are `{"error": {"code", "message"}}` with a fitting status.
 

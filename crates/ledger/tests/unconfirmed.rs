@@ -88,3 +88,20 @@ async fn a_ledger_that_is_away_is_no_reason_to_begin_another() {
         }
     }
 }
+
+/// A reserved key may be known to the state alone that brings it: who is told that nothing ran would call without it.
+#[tokio::test(start_paused = true)]
+async fn nor_is_it_for_who_comes_back_with_a_reserved_key() {
+    let b = Boot::plain(Strategy::Key, &[]);
+    let reserve = |call: Call| Call { unkeyed: Unkeyed::Reserve, ..call };
+    let Answer::Reserve { key } = b.asked(&reserve(unkeyed())).await else { panic!("a key") };
+    b.mood(Mood::SleepBefore(2000));
+    let first = Call { wait: Millis(500), ..reserve(keyed(&key)) };
+    let Answer::Running { operation, .. } = b.asked(&first).await else { panic!("it runs") };
+    b.store.reads_fail.store(true, SeqCst);
+    let e = refused(&b.call(&reserve(keyed(&key))).await, Kind::AdmissionUnknown);
+    b.store.reads_fail.store(false, SeqCst);
+    assert_eq!((e.operation, e.retry_key.as_ref()), (None, Some(&key)));
+    let (op, ..) = result(&b.call(&reserve(keyed(&e.retry_key.unwrap()))).await);
+    assert_eq!((op.id, b.provider.effects()), (operation.id, 1));
+}

@@ -160,6 +160,7 @@ pub(crate) fn of<'a>(
             schema: property,
             about: None,
             said: None,
+            deprecated: false,
         }
     });
     let arguments = arguments.collect();
@@ -191,6 +192,7 @@ fn whole<'a>(
         schema,
         about,
         said: None,
+        deprecated: false,
     }
 }
 

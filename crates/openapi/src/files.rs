@@ -133,6 +133,7 @@ pub(crate) fn form<'a>(
             },
             about: (file || files).then(|| about(described)),
             said: None,
+            deprecated: false,
         });
     }
     let open = object.open || object.properties.is_empty();

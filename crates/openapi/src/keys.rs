@@ -1,7 +1,7 @@
 //! What the text of a parameter says of idempotency. A key that the provider does not honour is worse than none: a lost
 //! answer would be sent again, and be a second effect.
 
-use crate::document::{Document, text};
+use crate::document::{Document, is, text};
 use crate::parameters::Argument;
 use crate::prose;
 
@@ -17,6 +17,8 @@ pub(crate) enum Said {
 
 /// The most of a text that is read, in bytes.
 const MAX_READ: usize = 16 << 10;
+/// How many words of a clause are read on each side of one.
+const CLAUSE: usize = 32;
 /// Words that turn a sentence around.
 const DENIES: [&str; 13] = [
     "not",
@@ -46,67 +48,163 @@ const COUNTS: [&str; 9] = [
     "supported",
 ];
 
-/// What may be said of it in other words.
-const UNUSED: [&str; 2] = ["is ignored", "future use"];
+/// What is done with one that counts; of requests and of values the same may be said.
+const TAKEN: [&str; 14] = [
+    "accept",
+    "accepted",
+    "applicable",
+    "apply",
+    "available",
+    "consider",
+    "considered",
+    "evaluate",
+    "evaluated",
+    "honor",
+    "honour",
+    "read",
+    "recognised",
+    "recognized",
+];
+/// What one is that counts for nothing.
+const IDLE: [&str; 4] = ["disabled", "disregarded", "ignored", "obsolete"];
+/// Words between one that denies and what it denies.
+const BETWEEN: [&str; 7] = ["actually", "being", "currently", "longer", "now", "presently", "yet"];
+/// Words before one that stands for a value: "an unused value".
+const ARTICLES: [&str; 7] = ["a", "an", "any", "fresh", "new", "previously", "unique"];
+/// What tells a sentence of a value's further uses: "do not use it again".
+const AGAIN: [&str; 10] =
+    ["again", "another", "different", "multiple", "other", "same", "several", "than", "twice", "two"];
+/// What tells a sentence of requests: "duplicate requests are ignored".
+const REPEATED: [&str; 6] = ["duplicate", "duplicated", "duplicates", "repeated", "same", "subsequent"];
+const REQUESTS: [&str; 8] =
+    ["attempt", "attempts", "call", "calls", "request", "requests", "retries", "retry"];
+/// What may stand before one of those and after it.
+const ASIDE: [&str; 16] = [
+    "a", "all", "an", "any", "are", "be", "being", "is", "may", "such", "that", "the", "then", "this", "was",
+    "will",
+];
+
+/// What texts say, taken together.
+#[derive(Clone, Copy, Default)]
+struct Seen {
+    /// Something of idempotency.
+    about: bool,
+    /// That there is none.
+    denied: bool,
+    /// That what they are about is out of use.
+    unused: bool,
+}
+
+impl Seen {
+    fn and(self, other: Seen) -> Seen {
+        Seen {
+            about: self.about || other.about,
+            denied: self.denied || other.denied,
+            unused: self.unused || other.unused,
+        }
+    }
+
+    fn says(self, named: bool) -> Said {
+        match self {
+            Seen { denied: true, .. } => Said::No,
+            Seen { unused: true, about, .. } if named || about => Said::No,
+            Seen { about: true, .. } => Said::Yes,
+            _ => Said::Nothing,
+        }
+    }
+}
 
 /// What a parameter's descriptions say. One that is `named` as a key needs no word for it, only none against it.
 pub(crate) fn said(a: &Argument<'_>, document: &Document<'_>, named: bool) -> Said {
     let schema = document.resolve(a.schema).unwrap_or(a.schema);
-    let mut all = [a.said, text(a.schema, "description"), text(schema, "description")];
-    all.sort_unstable();
-    let mut said = Said::Nothing;
-    for (i, about) in all.iter().enumerate() {
-        // A property's own description is found by both ways.
-        if i > 0 && all[i - 1] == *about {
-            continue;
-        }
-        match about.map_or(Said::Nothing, |about| of_text(about, named)) {
-            Said::No => return Said::No,
-            Said::Yes => said = Said::Yes,
-            Said::Nothing => {}
-        }
-    }
-    said
+    // A property's own description is found by both ways.
+    let own = text(a.schema, "description").filter(|_| !std::ptr::eq(a.schema, schema));
+    let all = [a.said, own, text(schema, "description")];
+    let mut seen = all.iter().flatten().fold(Seen::default(), |seen, about| seen.and(of_text(about, named)));
+    // What is going out of use is honoured only where that is said.
+    let deprecated = a.deprecated || is(a.schema, "deprecated") || is(schema, "deprecated");
+    seen.unused |= deprecated && !seen.about;
+    seen.says(named)
 }
 
-fn of_text(about: &str, named: bool) -> Said {
+fn of_text(about: &str, named: bool) -> Seen {
     let end = (0..=about.len().min(MAX_READ)).rev().find(|i| about.is_char_boundary(*i)).unwrap_or(0);
-    let mut said = Said::Nothing;
+    let mut seen = Seen::default();
     for line in about[..end].lines() {
         // An apostrophe has several forms.
         let line = prose::plain(line).to_lowercase().replace('’', "'");
         for sentence in line.split(['.', ';', '!', '?']) {
-            match of_sentence(sentence, named) {
-                Said::No => return Said::No,
-                Said::Yes => said = Said::Yes,
-                Said::Nothing => {}
-            }
+            seen = seen.and(of_sentence(sentence, named));
         }
     }
-    said
+    seen
 }
 
-fn of_sentence(sentence: &str, named: bool) -> Said {
-    let words: Vec<&str> =
-        sentence.split(|c: char| !c.is_alphanumeric() && c != '\'').filter(|w| !w.is_empty()).collect();
+fn words(text: &str) -> Vec<&str> {
+    text.split(|c: char| !c.is_alphanumeric() && c != '\'').filter(|w| !w.is_empty()).collect()
+}
+
+fn of_sentence(sentence: &str, named: bool) -> Seen {
+    let all = words(sentence);
     let about = |w: &str| w.contains("idempoten");
     let denied = if named {
-        (0..words.len()).any(|i| denies_a_named_one(&words[..i], &words[i..]))
-            || UNUSED.iter().any(|u| sentence.contains(u))
+        (0..all.len()).any(|i| denies_a_named_one(&all[..i], &all[i..]))
     } else {
-        (0..words.len()).any(|i| {
-            denies(&words[i..]) && {
+        (0..all.len()).any(|i| {
+            denies(&all[i..]) && {
                 // How near it must stand: "don't use it again if a new idempotent request is wanted" denies nothing.
-                let near = i.saturating_sub(5)..words.len().min(i + 8);
-                words[near].iter().any(|w| about(w))
+                let near = i.saturating_sub(5)..all.len().min(i + 8);
+                all[near].iter().any(|w| about(w))
             }
         })
     };
-    match (denied, words.iter().any(|w| about(w))) {
-        (true, _) => Said::No,
-        (false, true) => Said::Yes,
-        (false, false) => Said::Nothing,
+    let clauses = sentence.split([',', ':', '(', ')', '–', '—']);
+    let unused = sentence.contains("future use")
+        || sentence.trim() == "n/a"
+        || clauses.map(words).any(|clause| {
+            (0..clause.len()).any(|i| {
+                let (from, to) = (i.saturating_sub(CLAUSE), clause.len().min(i + CLAUSE));
+                is_unused(&clause[from..i], &clause[i..to])
+            })
+        });
+    Seen { about: all.iter().any(|w| about(w)), denied, unused }
+}
+
+/// Whether a word of a clause says that what it is about is out of use: it with what stands `before` it and follows it.
+fn is_unused(before: &[&str], words: &[&str]) -> bool {
+    let Some((word, rest)) = words.split_first() else { return false };
+    // "Ignored if it is empty", "ignored for GET requests".
+    let conditional = matches!(rest, ["if" | "when" | "unless", ..] | ["for", "get", ..]);
+    match *word {
+        "unused" => !conditional && before.last().is_none_or(|w| !ARTICLES.contains(w)),
+        word if IDLE.contains(&word) => !conditional && !of_requests(before),
+        "non" | "none" | "without" | "unsupported" | "unrelated" | "rather" | "instead" => false,
+        _ if !denies(words) => false,
+        word => {
+            let next = &rest[rest.iter().take_while(|w| BETWEEN.contains(w)).count()..];
+            let again = next.get(1) == Some(&"one") || next.iter().any(|w| AGAIN.contains(w));
+            let longer = rest.first() == Some(&"longer");
+            let of_requests = of_requests(before);
+            let taken = |w: &&str| {
+                !of_requests
+                    && (COUNTS.contains(w) || ((word != "no" || longer) && TAKEN.contains(w) && !again))
+            };
+            match next {
+                ["used", ..] | ["in", "use", ..] => true,
+                ["use" | "op", ..] if word == "no" => true,
+                ["use", ..] | ["be", "used", ..] => !again && !of_requests,
+                _ => next.iter().take(3).any(taken),
+            }
+        }
     }
+}
+
+/// Whether what stands before a verb says that it is about requests, or repeated ones: of those much is forbidden or ignored.
+fn of_requests(before: &[&str]) -> bool {
+    let mut subject = before.iter().filter(|w| !ASIDE.contains(w));
+    let alone = subject.next().is_some_and(|w| REQUESTS.contains(w)) && subject.next().is_none();
+    let apart = before.first().is_some_and(|w| ["for", "in", "on", "with"].contains(w));
+    alone || (!apart && before.iter().any(|w| REPEATED.contains(w)))
 }
 
 /// Whether a word turns a sentence around; it and what follows it.
@@ -183,8 +281,47 @@ mod tests {
             ("If no idempotency key is given, retries are not safe", true, Said::Yes),
             ("POST requests are not idempotent without it", true, Said::Yes),
             ("Makes retries of non-idempotent requests safe", true, Said::Yes),
+            // What is out of use.
+            ("Deprecated. No longer used.", true, Said::No),
+            ("Unused.", true, Said::No),
+            ("Currently unused, kept for older clients", true, Said::No),
+            ("Ignored.", true, Said::No),
+            ("This header is currently ignored.", true, Said::No),
+            ("Will be ignored.", true, Said::No),
+            ("On this endpoint the header is ignored", true, Said::No),
+            ("Deprecated, do not use.", true, Said::No),
+            ("Do not use it, use another header", true, Said::No),
+            ("Don't use this header any more (use the other one)", true, Said::No),
+            ("It should not be used", true, Said::No),
+            ("Not available on this endpoint.", true, Said::No),
+            ("Not applicable.", true, Said::No),
+            ("N/A", true, Said::No),
+            ("Idempotency keys are no longer accepted.", true, Said::No),
+            ("Idempotency is not available for this endpoint.", true, Said::No),
+            ("Idempotency for this request is never evaluated", true, Said::No),
+            ("It isn't read, nor considered", true, Said::No),
+            ("The header is no longer honoured", true, Said::No),
+            ("The provider does not honour it", true, Said::No),
+            ("Has no use here", true, Said::No),
+            ("No longer in use", true, Said::No),
+            ("Makes the request idempotent. No longer used.", false, Said::No),
+            ("An id for logs. No longer used.", false, Said::Nothing),
+            // What only sounds so.
+            ("Ensures idempotency. Subsequent retries have no additional effect", false, Said::Yes),
+            ("A previously unused UUID", true, Said::Nothing),
+            ("Any unused text", true, Said::Nothing),
+            ("Unused if the body has one", true, Said::Nothing),
+            ("Ignored when empty", true, Said::Nothing),
+            ("Ignored for GET requests", true, Said::Nothing),
+            ("Duplicate requests with one key will be ignored", true, Said::Nothing),
+            ("A second request with the same key is not accepted", true, Said::Nothing),
+            ("If it was seen before, the request will be ignored", true, Said::Nothing),
+            ("Do not use the same key for two requests", true, Said::Nothing),
+            ("Do not use it again", true, Said::Nothing),
+            ("Keys longer than 64 characters, but no longer than 255", true, Said::Nothing),
+            ("Does not accept keys longer than 255 characters", true, Said::Nothing),
         ] {
-            assert_eq!(of_text(about, named), said, "{about}");
+            assert_eq!(of_text(about, named).says(named), said, "{about}");
         }
     }
 }

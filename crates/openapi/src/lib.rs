@@ -40,6 +40,8 @@ use crate::import::{MAX_OPERATIONS, Run, described};
 use crate::manifest::{Known, Manifest};
 use crate::report::Report;
 use crate::schema::Schemas;
+use crate::served::Given;
+use crate::servers::Base;
 use provider::{Integration, Mode};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -71,7 +73,7 @@ pub enum Error {
     #[error(
         "the manifest that is there is not of this description, and is left as it is: {}. --name takes it all the same, or \
          gives this one a manifest of its own",
-        shared(*imported, *here)
+        common(*imported, *here)
     )]
     Other {
         /// How many operations were imported into it.
@@ -102,7 +104,7 @@ pub enum Error {
     Manifest(String),
 }
 
-fn shared(imported: usize, here: usize) -> String {
+fn common(imported: usize, here: usize) -> String {
     match imported {
         0 => "nothing of it was imported".into(),
         _ => format!("{here} of the {imported} operations that were imported into it are in this one"),
@@ -177,17 +179,38 @@ pub struct Imported {
     pub modes: Vec<Mode>,
 }
 
-/// The methods of a manifest, with what each was imported from: what is needed to tell whose it is.
-#[derive(Clone, Debug)]
-pub struct Methods(Vec<Known>);
+/// The methods of a manifest, with what each was imported from and where they were served: what is needed to tell whose it is.
+#[derive(Clone, Debug, Default)]
+pub struct Methods {
+    known: Vec<Known>,
+    at: Base,
+    variables: BTreeMap<String, String>,
+}
 
 impl Methods {
     /// Those of a manifest; of what can't be read none.
     #[must_use]
     pub fn of(manifest: &str) -> Methods {
-        Methods(Manifest::read(Some(manifest)).map(|manifest| manifest.known).unwrap_or_default())
+        let Ok(manifest) = Manifest::read(Some(manifest)) else { return Methods::default() };
+        let url = manifest.field("base_url");
+        let at = served::before(&manifest.imported, url.as_ref(), &Given::default(), &[]);
+        let variables = Options::default().remembered(&manifest.said).variables;
+        Methods { known: manifest.known, at: at.unwrap_or_default(), variables }
     }
 }
+
+/// How many operations were imported into a manifest that may be a description's, and how many of them it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shared {
+    /// Of the manifest.
+    pub imported: usize,
+    /// Of these in the description.
+    pub here: usize,
+}
+
+/// How many operations tell that a manifest is a description's where no address does: any two services may have a
+/// `GET /health`, or ids as `list` and `get`.
+const MANY: usize = 3;
 
 /// A description that was read.
 #[derive(Debug)]
@@ -245,16 +268,25 @@ impl Description {
             .collect()
     }
 
-    /// How many operations were imported into a manifest, and how many of them this description has.
+    /// What this description shares with a manifest that seems to be its own under another name: it has more than half of what
+    /// was imported there, and one of these is served where the manifest's were, or they are at least three.
     #[must_use]
-    pub fn shared(&self, methods: &Methods) -> (usize, usize) {
-        let imported = methods.0.iter().filter(|k| k.http.is_some()).count();
+    pub fn shared(&self, methods: &Methods) -> Option<Shared> {
+        let imported = methods.known.iter().filter(|k| k.http.is_some()).count();
         if imported == 0 {
-            return (0, 0);
+            return None;
         }
         let document = Document { root: &self.root };
         let all = described(&document, &mut Vec::new());
-        (imported, known::found(&methods.0, &all, &self.name()).iter().flatten().count())
+        let found = known::found(&methods.known, &all, &self.name());
+        let both = || all.iter().zip(&found).filter(|(_, method)| method.is_some()).map(|(d, _)| *d);
+        let here = both().count();
+        let at = [&methods.at.production, &methods.at.sandbox];
+        let together = |d| {
+            let listed = servers::listed(&self.root, Some(d), &methods.variables);
+            listed.iter().any(|(url, _)| at.into_iter().flatten().any(|at| at == url))
+        };
+        (here * 2 > imported && (here >= MANY || both().any(together))).then_some(Shared { imported, here })
     }
 
     /// Makes a manifest, or mends the one that is there.

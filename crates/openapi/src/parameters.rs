@@ -30,6 +30,7 @@ pub(crate) struct Parameter<'a> {
     about: Option<String>,
     /// The same, as it is written.
     said: Option<&'a str>,
+    deprecated: bool,
 }
 
 /// One argument of a method.
@@ -49,6 +50,8 @@ pub(crate) struct Argument<'a> {
     pub about: Option<String>,
     /// The parameter's whole description.
     pub said: Option<&'a str>,
+    /// Its parameter is going out of use; what a schema says of itself is not in it.
+    pub deprecated: bool,
 }
 
 impl Argument<'_> {
@@ -145,6 +148,7 @@ pub(crate) fn of<'a>(
             schema: schema.unwrap_or(&ANYTHING),
             about: text(value, "description").map(|d| prose::short(d, MAX_ABOUT)).filter(|d| !d.is_empty()),
             said: text(value, "description"),
+            deprecated: is(value, "deprecated"),
         };
         let unfit = match place {
             "cookie" => !is_cookie(name),
@@ -221,6 +225,7 @@ pub(crate) fn path<'a>(
                 schema: parameter.map_or(&ANYTHING, |p| p.schema),
                 about: parameter.and_then(|p| p.about.clone()),
                 said: parameter.and_then(|p| p.said),
+                deprecated: parameter.is_some_and(|p| p.deprecated),
             });
         }
         rest = after;
@@ -279,6 +284,7 @@ fn after_path<'a>(
                     schema: parameter.map_or(&ANYTHING, |p| p.schema),
                     about: parameter.and_then(|p| p.about.clone()),
                     said: parameter.and_then(|p| p.said),
+                    deprecated: parameter.is_some_and(|p| p.deprecated),
                 });
             }
             _ if value.contains(['{', '}']) => {
@@ -407,6 +413,7 @@ pub(crate) fn others<'a>(
             schema: p.schema,
             about: p.about.clone(),
             said: p.said,
+            deprecated: p.deprecated,
         });
     }
     all

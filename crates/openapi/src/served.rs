@@ -94,7 +94,9 @@ pub(crate) fn still(was: &Base, own: Base, listed: &[(String, bool)]) -> Base {
     let production = kept(&was.production, true).or_else(|| own.production.clone());
     let no_production =
         |url: &String| Some(url) != production.as_ref() && Some(url) != own.production.as_ref();
-    let sandbox = kept(&was.sandbox, false).or_else(|| own.sandbox.clone()).filter(no_production);
+    // One that was the sandbox, and is production's now, doesn't stand in the way of the described one.
+    let sandbox =
+        kept(&was.sandbox, false).filter(no_production).or_else(|| own.sandbox.clone().filter(no_production));
     Base { production, sandbox }
 }
 
@@ -216,6 +218,8 @@ mod tests {
             // What is production's is no sandbox.
             (("", "a"), ("a", ""), "a", ("a", "")),
             (("a", "d"), ("d", ""), "d a", ("a", "")),
+            (("", "a"), ("a", "s"), "a s", ("a", "s")),
+            (("", "a"), ("a", "s"), "a! s", ("a", "s")),
             (("a", "d"), ("a", ""), "a! d!", ("a", "")),
         ] {
             let listed: Vec<(String, bool)> = listed

@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use openapi::{Description, Error, Imported, Methods, Options, Selection};
+use openapi::{Description, Error, Imported, Methods, Options, Selection, Shared};
 use serde_json::{Value, json};
 
 /// Operations, each with its tag and its own server, if it has one.
@@ -210,6 +210,46 @@ fn another_scheme_of_newcomers_does_not_change_the_credential_of_what_is_there()
 }
 
 #[test]
+fn a_manifest_is_anothers_own_by_its_address_or_by_many_operations() {
+    let methods = |n: usize, at: &str| {
+        let all: Vec<_> = USERS[..n].iter().map(|p| (*p, "a", Value::Null)).collect();
+        described(server(at), &all)
+    };
+    let (one, two) = ("https://one.example", "https://two.example");
+    for (n, here, at, is) in [
+        (1, 1, one, true),
+        (1, 1, two, false),
+        (2, 2, two, false),
+        (3, 2, two, false),
+        (3, 2, one, true),
+        (3, 3, two, true),
+        (3, 1, one, false),
+    ] {
+        let manifest = import(&methods(n, one), &Options::default(), None).manifest;
+        let read = Description::read(&methods(here, at).to_string()).unwrap();
+        let shared = is.then_some(Shared { imported: n, here });
+        assert_eq!(read.shared(&Methods::of(&manifest)), shared, "{n} {here} {at}");
+        // What was given at the import doesn't hide where it was described.
+        let given = Options { base_url: Some("https://proxy.example".into()), ..Options::default() };
+        let manifest = import(&methods(n, one), &given, None).manifest;
+        assert_eq!(read.shared(&Methods::of(&manifest)), shared, "{n} {here} {at}");
+    }
+    // By its base_url, where a manifest doesn't remember more; and with what was said of variables.
+    let old = format!(
+        "name = \"acme\"\nbase_url = {{ sandbox = \"{one}/\" }}\n[methods.a]\nhttp = \"POST /u1\"\nimported = {{ http = \"POST /u1\" }}\n"
+    );
+    let mut read = methods(1, "https://{place}.example");
+    read["servers"][0]["variables"] = json!({ "place": { "default": "two" } });
+    let there = Options { variables: [("place".into(), "one".into())].into(), ..Options::default() };
+    let manifest = import(&read, &there, None).manifest;
+    let read = Description::read(&read.to_string()).unwrap();
+    assert_eq!(read.shared(&Methods::of(&manifest)), Some(Shared { imported: 1, here: 1 }));
+    assert_eq!(read.shared(&Methods::of(&old)), None);
+    let read = Description::read(&methods(1, one).to_string()).unwrap();
+    assert_eq!(read.shared(&Methods::of(&old)), Some(Shared { imported: 1, here: 1 }));
+}
+
+#[test]
 fn a_manifest_of_another_description_is_refused() {
     let one = described(server("https://one.example"), &USERS.map(|p| (p, "a", Value::Null)));
     let first = import(&one, &Options::default(), None);
@@ -218,7 +258,7 @@ fn a_manifest_of_another_description_is_refused() {
     let apart = described(server("https://one.example"), &[("/x", "a", Value::Null)]);
     for (description, here) in [(&other, 1), (&apart, 0)] {
         let read = Description::read(&description.to_string()).unwrap();
-        assert_eq!(read.shared(&Methods::of(&first.manifest)), (3, here));
+        assert_eq!(read.shared(&Methods::of(&first.manifest)), None, "{here}");
         let refused = read.import(&Options::default(), Some(&first.manifest)).unwrap_err();
         assert!(matches!(refused, Error::Other { imported: 3, here: h } if h == here), "{refused}");
         let sure = Options { replace: true, ..Options::default() };

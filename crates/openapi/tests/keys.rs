@@ -69,6 +69,33 @@ fn words_that_deny_a_key_make_none() {
 }
 
 #[test]
+fn a_key_that_is_out_of_use_is_none() {
+    let strategy_of = |parameter: Value| {
+        let operation = json!({ "parameters": [parameter] });
+        let (_, loaded) =
+            import(&post("https://pay.example.com", "/act", operation), &Options::default(), None);
+        strategy(loaded.method("act").unwrap())
+    };
+    for (about, is) in [("A key", "none"), ("", "none"), ("Makes the request idempotent", "key")] {
+        let mut parameter = header("Idempotency-Key", about);
+        assert_eq!(strategy_of(parameter.clone()), "key");
+        parameter["deprecated"] = json!(true);
+        assert_eq!(strategy_of(parameter.clone()), is, "{about}");
+        parameter.as_object_mut().unwrap().remove("deprecated");
+        parameter["schema"]["deprecated"] = json!(true);
+        assert_eq!(strategy_of(parameter), is, "{about}");
+    }
+    for about in ["Deprecated. No longer used.", "Unused.", "This header is currently ignored."] {
+        assert_eq!(strategy_of(header("Idempotency-Key", about)), "none", "{about}");
+    }
+    // A word in the schema's own description counts for the parameter, too.
+    let mut parameter = header("X-Request-Id", "Makes the request idempotent");
+    assert_eq!(strategy_of(parameter.clone()), "key");
+    parameter["schema"]["description"] = json!("Not used any more");
+    assert_eq!(strategy_of(parameter), "none");
+}
+
+#[test]
 fn a_preset_by_address_takes_its_methods_in() {
     // As published: nothing says "idempotent".
     let about =

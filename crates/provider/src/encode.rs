@@ -1,7 +1,8 @@
-//! Arguments as text on the wire. Numbers keep every digit; nothing a caller writes can leave its place.
+//! Arguments as text on the wire. Numbers keep their value; nothing a caller writes can leave its place.
 
 use crate::error::BadArguments;
 use crate::raw::Style;
+use crate::request::{MAX_URL, long_url};
 use crate::template::Spliced;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::de::{MapAccess, Visitor};
@@ -13,7 +14,7 @@ use std::fmt;
 /// The most digits that an exponent may stand for.
 const MAX_DIGITS: i64 = 400;
 /// The deepest nesting that is taken apart.
-const MAX_DEPTH: usize = 16;
+pub(crate) const MAX_DEPTH: usize = 16;
 /// The most that is written as pairs, in bytes: each repeats the names around it, so that a short argument may make a long form.
 const MAX_PAIRS: usize = 32 << 20;
 /// RFC 3986 unreserved; all else is encoded, so that no argument can end a segment or a pair.
@@ -77,7 +78,7 @@ pub(crate) fn level(raw: &RawValue, name: &str) -> Result<Level, BadArguments> {
 }
 
 /// A number as it is written outside of JSON: without an exponent, which whoever reads a form or a URL may not know, and take
-/// what stands before it for the whole. All other digits are kept.
+/// what stands before it for the whole. All others stay as they are.
 fn number(text: &str, name: &str) -> Result<String, BadArguments> {
     let Some((mantissa, exponent)) = text.split_once(['e', 'E']) else { return Ok(text.to_owned()) };
     let (sign, mantissa) = mantissa.strip_prefix('-').map_or(("", mantissa), |rest| ("-", rest));
@@ -289,11 +290,13 @@ pub(crate) struct Pairs {
     first: bool,
     /// Bytes written, names alone.
     names: usize,
+    /// The names themselves, of a query.
+    pub written: Vec<String>,
 }
 
 impl Pairs {
     pub(crate) fn new(lists: Lists) -> Pairs {
-        Pairs { out: Spliced::default(), lists, first: true, names: 0 }
+        Pairs { out: Spliced::default(), lists, first: true, names: 0, written: Vec::new() }
     }
     pub(crate) fn is_empty(&self) -> bool {
         self.first
@@ -302,9 +305,12 @@ impl Pairs {
         if !std::mem::take(&mut self.first) {
             self.out.push_str("&");
         }
-        let name = percent(name);
-        self.names += name.len() + 1;
-        self.out.push_str(&name);
+        let encoded = percent(name);
+        self.names += encoded.len() + 1;
+        self.out.push_str(&encoded);
+        if self.lists == Lists::Repeat {
+            self.written.push(name.to_owned());
+        }
         self.out.push_str("=");
     }
     pub(crate) fn text(&mut self, name: &str, value: &str) {
@@ -369,8 +375,12 @@ impl Pairs {
         if depth > MAX_DEPTH {
             return Err(BadArguments::new(format!("an argument is nested deeper than {MAX_DEPTH}")));
         }
-        if self.names > MAX_PAIRS {
-            return Err(BadArguments::new("the arguments make a form or query longer than 32 MiB"));
+        match self.lists {
+            Lists::Repeat if self.names > MAX_URL => return Err(long_url()),
+            Lists::Index if self.names > MAX_PAIRS => {
+                return Err(BadArguments::new("the arguments make a form longer than 32 MiB"));
+            }
+            _ => {}
         }
         match level(raw, name)? {
             Level::Scalar(s) => self.text(name, &s),

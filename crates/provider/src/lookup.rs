@@ -13,7 +13,7 @@ mod walk;
 
 pub(crate) use graphql::Query;
 pub(crate) use pages::{Next, beside, link};
-pub(crate) use signs::{More, Told};
+pub(crate) use signs::{Absent, More, Told};
 pub(crate) use since::{DEFAULT_MARGIN, Since, SinceForm};
 
 use crate::judge::{Answer, plain};
@@ -57,6 +57,9 @@ pub(crate) struct LookupPlan {
     /// The list comes whole, by the operator's word.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub undivided: bool,
+    /// What it means that what tells of them is not there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub absent: Option<Absent>,
     /// How the next page is found.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<Next>,
@@ -204,6 +207,7 @@ impl LookupPlan {
             also: self.also.clone(),
             more: self.more.clone(),
             next: self.next.clone().filter(|n| matches!(n, Next::Cursor(..))),
+            absent: self.absent.filter(|absent| *absent == Absent::Unsaid),
             ..LookupPlan::default()
         };
         same != *self
@@ -303,9 +307,13 @@ impl LookupPlan {
         Ok(Page { items, told, next })
     }
 
+    fn says(&self) -> More<'_> {
+        More { at: &self.more, next: self.next.as_ref(), undivided: self.undivided, absent: self.absent }
+    }
+
     /// What an answer says of further pages of a list of which so many objects came.
     fn told(&self, a: &Answer, all: &RawValue, count: usize) -> Told {
-        let says = More { at: &self.more, next: self.next.as_ref(), undivided: self.undivided };
+        let says = self.says();
         match &self.items {
             Some(items) => {
                 serde_json::from_str(all.get()).map_or(Told::Unsaid, |all| says.of(a, &all, items, count))
@@ -400,12 +408,7 @@ impl LookupPlan {
         }
         match &tally.told {
             Some(Told::Further(sign)) => return unknown(further(sign.as_deref())),
-            Some(Told::Unsaid) => {
-                return unknown(
-                    "the look-up found other objects, and its answer does not say whether there are further pages; \
-                     say how it does, with `more` or `next` in the manifest's `lookup`",
-                );
-            }
+            Some(Told::Unsaid) => return unknown(self.says().unsaid()),
             Some(Told::Whole) | None => {}
         }
         if tally.others {

@@ -4,6 +4,9 @@
 //! A secret is found as it is, and as URLs, JSON and HTML write it, in any mixture: each character by itself. Not found is what
 //! was encoded as a whole, such as in base64 (but for the pair of HTTP's basic scheme), and a secret below [`SHORTEST`]. What
 //! was JSON stays JSON.
+//!
+//! A caller may have chosen the secret and the answer so that much has to be compared: a text that takes more than [`MAX_STEPS`]
+//! is masked as a whole.
 
 use crate::judge::{Answer, Observation};
 use crate::proof::MASKED;
@@ -20,6 +23,10 @@ const SHORTEST: usize = 8;
 const CORE: usize = 4;
 /// The most backslashes before an escaped character: texts in texts in texts have as many.
 const MAX_SLASHES: usize = 7;
+/// How often a percent sign may have been encoded again: `%252525…`.
+const MAX_PERCENTS: usize = 7;
+/// The most characters that are compared for each secret, for each byte of a text. Most take one.
+const MAX_STEPS: usize = 16;
 
 /// What is masked.
 pub(crate) struct Mask(Vec<Zeroizing<String>>);
@@ -83,25 +90,33 @@ impl Mask {
     }
 }
 
-/// Where a secret is in a text.
+/// Where a secret is in a text: all of it, if that takes too long to tell.
 fn places(text: &[u8], secret: &str) -> Vec<Range<usize>> {
     let core = core(secret);
+    // Nobody writes these characters in another way, so most texts are seen through once, and fast.
+    let finder = memmem::Finder::new(&secret[core.clone()]);
+    if core.len() >= CORE && finder.find(text).is_none() {
+        return Vec::new();
+    }
+    let jumps = core.len() >= CORE && core.start == 0;
+    let mut spelling = Spelling::new(text);
     let mut out: Vec<Range<usize>> = Vec::new();
-    let take = |start: usize| {
-        if out.last().is_none_or(|last| start >= last.end)
-            && let Some(end) = spelled(text, start, secret)
-        {
+    let mut start = 0;
+    while start < text.len() {
+        if jumps {
+            match finder.find(&text[start..]) {
+                Some(after) => start += after,
+                None => break,
+            }
+        }
+        let end = spelling.end(start, secret);
+        if spelling.left == 0 {
+            return std::iter::once(0..text.len()).collect();
+        }
+        if let Some(end) = end {
             out.push(start..end);
         }
-    };
-    // Nobody writes these characters in another way, so most texts are seen through once, and fast.
-    let mut cores = memmem::find_iter(text, &secret[core.clone()]);
-    if core.len() < CORE {
-        (0..text.len()).for_each(take);
-    } else if core.start == 0 {
-        cores.for_each(take);
-    } else if cores.next().is_some() {
-        (0..text.len()).for_each(take);
+        start = end.unwrap_or(start + 1);
     }
     out
 }
@@ -120,22 +135,42 @@ fn core(secret: &str) -> Range<usize> {
     longest
 }
 
-/// Where a secret ends that begins here.
-fn spelled(text: &[u8], start: usize, secret: &str) -> Option<usize> {
-    let mut ends = vec![start];
-    for c in secret.chars() {
-        let mut next = Vec::new();
-        for at in ends {
-            ways(&text[at..], c, |length| next.push(at + length));
-        }
-        next.sort_unstable();
-        next.dedup();
-        if next.is_empty() {
-            return None;
-        }
-        ends = next;
+/// Secrets in a text, character by character.
+struct Spelling<'t> {
+    text: &'t [u8],
+    /// Steps that may still be made.
+    left: usize,
+    /// Where what was read so far may end, and what follows it.
+    ends: Vec<usize>,
+    next: Vec<usize>,
+}
+
+impl Spelling<'_> {
+    fn new(text: &[u8]) -> Spelling<'_> {
+        let left = text.len().saturating_mul(MAX_STEPS);
+        Spelling { text, left, ends: Vec::new(), next: Vec::new() }
     }
-    ends.pop()
+
+    /// Where a secret ends that begins here.
+    fn end(&mut self, start: usize, secret: &str) -> Option<usize> {
+        let Spelling { text, left, ends, next } = self;
+        ends.clear();
+        ends.push(start);
+        for c in secret.chars() {
+            *left = left.saturating_sub(ends.len());
+            if *left == 0 {
+                return None;
+            }
+            next.clear();
+            for at in ends.iter() {
+                ways(&text[*at..], c, |length| next.push(at + length));
+            }
+            next.sort_unstable();
+            next.dedup();
+            std::mem::swap(ends, next);
+        }
+        ends.pop()
+    }
 }
 
 /// How long a text is that stands for a character, for each way in which it does.
@@ -168,7 +203,8 @@ fn utf8_escaped(text: &[u8], utf8: &[u8]) -> Option<usize> {
     let mut at = 0;
     for byte in utf8 {
         let mut rest = text.get(at..)?.strip_prefix(b"%")?;
-        while let Some(inner) = rest.strip_prefix(b"25").filter(|_| *byte != b'%') {
+        for _ in 0..MAX_PERCENTS {
+            let Some(inner) = rest.strip_prefix(b"25").filter(|_| *byte != b'%') else { break };
             rest = inner;
         }
         if hexadecimal(rest.get(..2)?)? != u32::from(*byte) {
@@ -365,6 +401,40 @@ mod tests {
         ] {
             assert_eq!(format!("{:?}", mask.over(seen)), format!("{whole:?}"));
         }
+    }
+
+    #[test]
+    fn what_begins_like_a_secret_hides_none() {
+        assert_eq!(over(&["ababab/x"], "abababab/x"), "ab****");
+        assert_eq!(over(&["aaaaaaa+"], "aaaaaaaaaa%2Baaaaaaa+"), "aaa****");
+    }
+
+    #[test]
+    fn percent_signs_are_read_so_often() {
+        let encoded = |times| format!("%{}2Fsecret78", "25".repeat(times));
+        assert_eq!(over(&["/secret78"], &encoded(MAX_PERCENTS)), "****");
+        assert_eq!(over(&["/secret78"], &encoded(MAX_PERCENTS + 1)), encoded(MAX_PERCENTS + 1));
+    }
+
+    /// Secrets that a caller may have chosen, and answers that it may have caused.
+    #[test]
+    fn what_takes_too_long_is_masked_as_a_whole() {
+        let slashes = format!("{}abcd", "/".repeat(4000));
+        let letters = format!("{}/", "a".repeat(4095));
+        let percents = format!("{}b", "/".repeat(4095));
+        for (secret, body) in [
+            (&slashes, format!("{}abcd", "/".repeat(1 << 14))),
+            (&letters, "a".repeat(1 << 14)),
+            (&percents, format!("{}%{}", "/".repeat(4000), "25".repeat(1 << 13))),
+            (&percents, format!("{}a", "/".repeat(4094)).repeat(4)),
+        ] {
+            let found = Mask::of(std::iter::once(&**secret)).found(body.as_bytes());
+            assert!(found.first() == Some(&(0..body.len())), "{body:.20} {found:?}");
+        }
+        let json = format!("{{\"said\":\"{}abcd\"}}", "/".repeat(1 << 14));
+        assert_eq!(over(&[&slashes], &json), "\"****\"");
+        // What takes no longer is masked by itself.
+        assert_eq!(over(&[&slashes], &format!("a {slashes} b")), "a **** b");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use crate::content::PartHeaders;
 use crate::credentials::MISSING;
 use crate::error::BadArguments;
 use crate::graphql::Document;
-use crate::lookup::{Kept, Next, SinceForm};
+use crate::lookup::{Absent, Kept, Next, SinceForm};
 use crate::manifest::Closed;
 use crate::own::{self, How, OwnAccount};
 use crate::policy::{Compares, KeyScope, Keys, Policy};
@@ -144,6 +144,8 @@ pub(crate) struct Lookup {
     pub more: String,
     /// The list comes whole, by the operator's word.
     pub undivided: bool,
+    /// What it means that what tells of further pages is not there.
+    pub absent: Option<Absent>,
     /// How the next page is found.
     pub next: Option<Next>,
     pub pages: Option<u8>,

@@ -1,5 +1,6 @@
 //! A manifest as it is written, before it is checked. Nothing outside this crate sees these.
 
+use crate::lookup::Absent;
 use crate::parse::{ByMode, Names, Schema, Size, Span, Table, Text};
 use crate::policy::RawIdempotency;
 use ledger::Strategy;
@@ -273,7 +274,7 @@ pub(crate) struct RawLookup {
 /// What tells of further pages.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum RawMore {
-    At(String),
+    At(String, Option<Absent>),
     /// There never are any.
     Never,
 }
@@ -282,7 +283,7 @@ impl RawMore {
     /// Where it stands, if it does.
     pub fn at(&self) -> Option<&String> {
         match self {
-            RawMore::At(at) => Some(at),
+            RawMore::At(at, _) => Some(at),
             RawMore::Never => None,
         }
     }
@@ -291,13 +292,13 @@ impl RawMore {
 impl<'de> Deserialize<'de> for RawMore {
     fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         struct V;
-        impl serde::de::Visitor<'_> for V {
+        impl<'de> serde::de::Visitor<'de> for V {
             type Value = RawMore;
             fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("a JSON pointer, or false where there never are further pages")
+                f.write_str("a JSON pointer, { at, absent }, or false where there never are further pages")
             }
             fn visit_str<E: serde::de::Error>(self, at: &str) -> Result<RawMore, E> {
-                Ok(RawMore::At(at.to_owned()))
+                Ok(RawMore::At(at.to_owned(), None))
             }
             fn visit_bool<E: serde::de::Error>(self, more: bool) -> Result<RawMore, E> {
                 if more {
@@ -306,6 +307,17 @@ impl<'de> Deserialize<'de> for RawMore {
                     ));
                 }
                 Ok(RawMore::Never)
+            }
+            fn visit_map<A: serde::de::MapAccess<'de>>(self, map: A) -> Result<RawMore, A::Error> {
+                #[derive(Deserialize)]
+                #[serde(deny_unknown_fields)]
+                struct Named {
+                    at: String,
+                    absent: Absent,
+                }
+                let Named { at, absent } =
+                    Named::deserialize(serde::de::value::MapAccessDeserializer::new(map))?;
+                Ok(RawMore::At(at, Some(absent)))
             }
         }
         d.deserialize_any(V)

@@ -26,7 +26,7 @@ use serde_json::value::RawValue;
 use std::sync::Arc;
 
 /// The longest URL that is sent, in bytes.
-const MAX_URL: usize = 16 << 10;
+pub(crate) const MAX_URL: usize = 16 << 10;
 /// The name of the one effect of an HTTP method.
 const EFFECT: &str = "request";
 
@@ -104,8 +104,9 @@ impl Method {
             match self.place(name)? {
                 Place::Path => {}
                 Place::Query(to) => {
-                    apart.stays_in_query(name, &to, raw)?;
+                    let before = query.written.len();
                     query.styled(&to, raw, self.style(name))?;
+                    apart.stays_in_query(name, &to, &query.written[before..])?;
                 }
                 Place::Header(to) => {
                     let text = match self.style(name) {
@@ -383,7 +384,7 @@ fn filled(
     Ok(Some(out))
 }
 
-fn long_url() -> BadArguments {
+pub(crate) fn long_url() -> BadArguments {
     BadArguments::new("the arguments make the URL longer than 16 KiB")
 }
 

@@ -94,7 +94,7 @@ fn a_field_is_no_other_argument() {
         (r#"{"Account":"B"}"#, "goes where `acct` goes"),
         (r#"{"acct":"A","ACCOUNT":"B"}"#, "goes where `acct` goes"),
         (r#"{"Plain":1}"#, "goes where `plain` goes"),
-        (r#"{"Kind":1}"#, "goes where `kind` goes"),
+        (r#"{"Kind":1}"#, "`kind` is filled by the gateway"),
         (r#"{"order":{"amount":5}}"#, "goes where `inner` goes"),
         (r#"{"order":{"Amount":5}}"#, "goes where `inner` goes"),
         (r#"{"Order":{"amount":5}}"#, "goes where `inner` goes"),
@@ -109,6 +109,115 @@ fn a_field_is_no_other_argument() {
     refused(&i, "form", r#"{"account":"B"}"#, "goes where `acct` goes");
     refused(&i, "form", r#"{"Account":"B"}"#, "goes where `acct` goes");
     assert_eq!(body(&request(&i, "form", r#"{"acct":"A","b":1}"#).unwrap()), "account=A&b=1");
+}
+
+/// A second one might be the one that counts, and then neither a look-up nor the provider would know the first.
+#[test]
+fn a_field_is_none_that_the_gateway_fills() {
+    let look = "lookup = { http = \"GET /l\", items = \"/d\", match = { \"/m\" = \"{key}\" } }\n[methods.M.input]\ntype = \"object\"\nproperties = { amount = {}, metadata = {} }";
+    let filled = [
+        ("marker", "body = \"form\"\nmarker = { field = \"reference\" }", "reference"),
+        ("text", "marker = { field = \"reference\", text = \"no {marker}\" }", "reference"),
+        ("parts", "body = \"multipart\"\nmarker = { field = \"reference\" }", "reference"),
+        (
+            "key",
+            "idempotency = { mode = \"dynamic\", carrier = \"body\", name = \"reference\" }",
+            "reference",
+        ),
+        ("unique", "unique = { field = \"reference\", resource_id = \"/id\" }", "reference"),
+        ("fixed", "fields = { reference = \"x\" }\nmarker = { field = \"m\" }", "reference"),
+        ("inner", "marker = { field = \"metadata.marker\" }", "metadata.marker"),
+        ("deep", "body = \"form\"\nmarker = { field = \"metadata.a.marker\" }", "metadata.a.marker"),
+        ("value", "fields = { \"metadata.marker\" = 1 }\nmarker = { field = \"m\" }", "metadata.marker"),
+    ];
+    for (name, how, path) in filled {
+        let look = look.replace('M', name);
+        let i = integration("", &format!("[methods.{name}]\nhttp = \"POST /p\"\n{how}\n{look}\n"));
+        let others = match path {
+            "reference" => vec![
+                r#"{"amount":5,"Reference":"order 7"}"#,
+                r#"{" reference":1}"#,
+                r#"{"reference":1}"#,
+                r#"{"Reference":{"x":1}}"#,
+                r#"{"Reference":null}"#,
+            ],
+            "metadata.marker" => vec![
+                r#"{"metadata":{"Marker":1}}"#,
+                r#"{"metadata":{"x":1,"MARKER":{"y":1}}}"#,
+                r#"{"metadata":{"marker":1}}"#,
+                // Nor what is around it.
+                r#"{"Metadata":{"x":1}}"#,
+                r#"{"METADATA":1}"#,
+            ],
+            _ => vec![
+                r#"{"metadata":{"a":{"Marker":1}}}"#,
+                r#"{"metadata":{"A":{"x":1}}}"#,
+                r#"{"metadata":{"A":1}}"#,
+                r#"{"Metadata":{"a":{}}}"#,
+            ],
+        };
+        for args in others {
+            refused(&i, name, args, "filled by the gateway");
+        }
+        request(&i, name, r#"{"amount":5,"references":1,"meta":{"marker":1}}"#).unwrap();
+        if !matches!(name, "value") {
+            request(&i, name, r#"{"metadata":{"b":{"marker":1},"markers":2}}"#).unwrap();
+        }
+        if name == "parts" {
+            refused(&i, name, r#"{"reference[]":1}"#, "filled by the gateway");
+        }
+    }
+}
+
+/// What is said of an argument is said of what a list or a style writes in its place, too.
+#[test]
+fn no_style_and_no_list_leads_elsewhere() {
+    for (styles, filter) in [
+        ("", r#"[{"amount":900}]"#),
+        ("", r#"{"amount":900}"#),
+        ("", r#"[[{"Amount":900}]]"#),
+        ("", r#"[1,{"x":[{"y":1}],"amount":{"z":2}}]"#),
+        ("repeat", r#"{"amount":900}"#),
+        ("repeat", r#"[{"amount":900}]"#),
+        ("index", r#"{"amount":900}"#),
+        ("members", r#"[{"amount":900}]"#),
+        ("members", r#"{"filter":{"amount":900}}"#),
+        ("members", r#"{"filter[amount]":900}"#),
+    ] {
+        let styles =
+            if styles.is_empty() { String::new() } else { format!("styles = {{ filter = \"{styles}\" }}") };
+        let i = integration(
+            "",
+            &format!(
+                "[methods.l]\nhttp = \"GET /l\"\nparams = {{ filter = \"query\", amount = \"query:filter[amount]\" }}\n{styles}\n"
+            ),
+        );
+        refused(&i, "l", &format!("{{\"filter\":{filter},\"amount\":1}}"), "goes where `amount` goes");
+        refused(&i, "l", &format!("{{\"filter\":{filter}}}"), "goes where `amount` goes");
+        let fine = request(&i, "l", r#"{"filter":[{"x":[1,2]},3],"amount":1}"#).unwrap();
+        let fine = fine.uri().query().unwrap();
+        assert!(fine.ends_with("&filter%5Bamount%5D=1"), "{fine}");
+    }
+    for (body, styles, place, order) in [
+        ("form", "repeat", "/order/amount", r#"[{"amount":5}]"#),
+        ("form", "repeat", "/order/amount", r#"{"amount":5}"#),
+        ("form", "repeat", "/order/a/amount", r#"[{"x":1},{"a":{"Amount":5}}]"#),
+        ("form", "index", "/order/amount", r#"[{"amount":5}]"#),
+        ("form", "", "/order/amount", r#"[{"amount":5}]"#),
+        ("form", "", "/order/1/amount", r#"[{"amount":4},{"amount":5}]"#),
+        ("json", "", "/order/amount", r#"[[{"amount":5}]]"#),
+    ] {
+        let styles =
+            if styles.is_empty() { String::new() } else { format!("styles = {{ order = \"{styles}\" }}") };
+        let i = integration(
+            "",
+            &format!(
+                "[methods.p]\nhttp = \"POST /p\"\nbody = \"{body}\"\nparams = {{ order = \"body\", inner = \"body:{place}\" }}\n{styles}\n"
+            ),
+        );
+        refused(&i, "p", &format!("{{\"order\":{order}}}"), "goes where `inner` goes");
+        request(&i, "p", r#"{"order":[{"x":5},{"y":[1]}]}"#).unwrap();
+    }
 }
 
 #[test]
@@ -192,7 +301,7 @@ fn very_many_names_are_read_once_each() {
     // One name, in front of each of its members; and one that is nothing but brackets.
     let wide = "w".repeat(1 << 20);
     refused(&i, "list", &format!("{{\"{wide}\":{{{names}}}}}"), long);
-    let brackets = "[".repeat(7 << 10);
+    let brackets = "[".repeat(5 << 10);
     let twice = format!("{{\"filter\":{{\"x{brackets}\":1}},\"more\":{{\"x{brackets}\":1}}}}");
     refused(&i, "list", &twice, "goes where `filter` goes");
     // A form repeats a name for each of its members.

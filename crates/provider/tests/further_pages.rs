@@ -164,6 +164,9 @@ async fn what_the_manifest_names_decides() {
         // A yes or no that is missing says nothing.
         (9, "more = \"/hasMore\""),
         (9, "more = \"/meta/is_truncated\""),
+        // Left out by the manifest's word, and something else tells of more.
+        (1, "more = { at = \"/hasMore\", absent = \"whole\" }"),
+        (0, "more = { at = \"/hasMore\", absent = \"whole\" }"),
     ];
     let each = misled.into_iter().map(async |(n, more)| {
         let s = desk(5, WAYS[n]).await;
@@ -234,6 +237,45 @@ async fn a_cursor_that_is_there_tells_of_a_page_whatever_is_missing() {
     assert_eq!((o.word.as_str(), o.sends), ("in_doubt", 1), "{o:#?}");
 }
 
+/// A page with a cursor, and a yes or no that is null in place of both.
+#[tokio::test]
+async fn a_null_is_no_no() {
+    let way = |page: &[Value], n, all| with_next(page, after("cursor", n, all), &json!({ "has_more": null }));
+    let more = "more = \"/has_more\"\nnext = { at = \"/cursor\", query = \"page\" }";
+    // The effect is on the second page.
+    let s = paged(4, way).await;
+    let o = lost(&s, more, Fault::LostReply).await;
+    assert_eq!((o.word.as_str(), o.sends, s.creations()), ("result", 1, 1), "{o:#?}");
+    // By no word it is a sign of no end, either.
+    let s =
+        paged(4, |page, n, all| with_next(page, after("next_page", n, all), &json!({ "has_more": null })))
+            .await;
+    let o = lost(&s, "", Fault::LostReply).await;
+    assert_eq!((o.word.as_str(), o.sends, s.creations()), ("in_doubt", 1, 1), "{o:#?}");
+}
+
+/// Go and proto3 leave a no out.
+#[tokio::test]
+async fn a_no_that_is_left_out_can_be_said() {
+    let way = |page: &[Value], n, all| {
+        with_next(page, None, &if n < all { json!({ "hasMore": true }) } else { json!({}) })
+    };
+    let s = paged(1, way).await;
+    let o = lost(&s, "more = \"/hasMore\"", Fault::LostRequest).await;
+    assert_eq!((o.word.as_str(), o.sends), ("in_doubt", 1), "{o:#?}");
+    assert!(o.why.contains("more = { at = \"/hasMore\", absent = \"whole\" }"), "{o:?}");
+    let said = "more = { at = \"/hasMore\", absent = \"whole\" }";
+    for (others, fault, becomes) in [
+        (1, Fault::LostRequest, ("result", 2, 2)),
+        (1, Fault::LostReply, ("result", 1, 1)),
+        (5, Fault::LostReply, ("in_doubt", 1, 1)),
+    ] {
+        let s = paged(others, way).await;
+        let o = lost(&s, said, fault).await;
+        assert_eq!((o.word.as_str(), o.sends, s.creations()), becomes, "{others}: {o:#?}");
+    }
+}
+
 #[tokio::test]
 async fn what_stands_on_every_page_is_no_next_page() {
     let cursor = "next = { at = \"/cursor\", query = \"page\" }";
@@ -297,8 +339,12 @@ fn a_word_that_makes_no_sense_is_refused() {
         ("items = \"/d\", more = true", "as a JSON pointer"),
         ("items = \"/d\", more = \"x\"", "is not a JSON pointer"),
         ("items = \"/d\", more = false, next = { link = \"next\" }", "no further pages"),
-        ("items = \"/d\", more = 5", "a JSON pointer, or false"),
+        ("items = \"/d\", more = 5", "a JSON pointer, { at, absent }, or false"),
         ("more = false", "there is no `items`"),
+        ("more = { at = \"/m\", absent = \"whole\" }", "there is no `items`"),
+        ("items = \"/d\", more = { at = \"m\", absent = \"whole\" }", "is not a JSON pointer"),
+        ("items = \"/d\", more = { at = \"/m\", absent = \"none\" }", "known: unsaid, whole"),
+        ("items = \"/d\", more = { at = \"/m\" }", "absent"),
     ] {
         let said = refused(more);
         assert!(said.contains(words), "{more}\n{said}");

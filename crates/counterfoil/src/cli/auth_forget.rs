@@ -16,6 +16,9 @@ pub(super) struct Forget {
     place: Place,
     /// The integration, or the account that its manifest names
     name: String,
+    /// NAME is the account, also where an integration has that name
+    #[arg(long)]
+    account: bool,
     /// The mode [default: the configuration's]
     #[arg(long, value_name = "MODE", conflicts_with = "principal")]
     mode: Option<provider::Mode>,
@@ -33,22 +36,35 @@ pub(super) async fn run(args: &Forget, out: &Out) -> Done {
 
 async fn of_principal(args: &Forget, principal: &str, out: &Out) -> Done {
     let session = args.place.open(Use::Write).await?;
-    let body = json!({ "account": args.name, "principal": principal });
+    let mut body = json!({ "account": args.name, "principal": principal });
+    if args.account {
+        body["exact"] = json!(true);
+    }
     let answer = session.post("/v1/credentials/forget", &body).await;
     session.close().await?;
     let answer = answer?;
     out.document(&answer);
-    out.say(if answer["forgotten"] == true { FORGOTTEN } else { "there was none" });
+    let whose = format!("{principal:?} for account {}", answer["account"]);
+    out.say(if answer["forgotten"] == true {
+        forgotten(&whose)
+    } else {
+        format!("there was none of {whose}")
+    });
     Ok(0)
 }
 
-const FORGOTTEN: &str = "forgotten; withdraw it at the provider, too, if others may know it";
+fn forgotten(whose: &str) -> String {
+    format!("forgotten: that of {whose}; withdraw it at the provider, too, if others may know it")
+}
 
 fn of_user(args: &Forget, out: &Out) -> Done {
     let config = args.place.load()?;
     let mode = args.mode.unwrap_or(config.mode).as_str();
     let store = kept::store().map_err(Fail::from)?;
-    let of_manifest = account_of(&config, &args.name);
+    let of_manifest = if args.account { Ok(None) } else { account_of(&config, &args.name) };
+    if let Ok(Some(account)) = &of_manifest {
+        is_one(&config, &args.name, account, mode, &store)?;
+    }
     if let Err(problem) = &of_manifest {
         let kept = others(&store)?;
         is_own(&config, &args.name, mode, &kept).map_err(|why| {
@@ -71,15 +87,19 @@ fn of_user(args: &Forget, out: &Out) -> Done {
         let modes: Vec<&str> = elsewhere.iter().map(|a| a.mode.as_str()).collect();
         out.say(match modes.first() {
             Some(other) => {
-                format!("there was none for {mode}; one for {} is kept (--mode {other})", modes.join(", "))
+                format!(
+                    "there was none of account {account:?} for {mode}; one for {} is kept (--mode {other})",
+                    modes.join(", ")
+                )
             }
-            None => "there was none".into(),
+            None => format!("there was none of account {account:?}"),
         });
     } else {
-        out.say(FORGOTTEN);
+        out.say(forgotten(&format!("account {account:?}")));
         if is_guess {
             out.say(format!(
-                "it was that of account {account:?}; its manifest can't be read: if that names another account, what is kept of that one is left"
+                "the manifest of {:?} can't be read: if that names another account, what is kept of that one is left",
+                args.name
             ));
         }
     }
@@ -91,6 +111,25 @@ fn of_user(args: &Forget, out: &Out) -> Done {
 fn account_of(config: &Config, name: &str) -> Result<Option<String>, Problem> {
     let named = config.integrations.iter().find(|i| i.name == name);
     named.map(|r| integration(config, r).map(|i| i.account().to_owned())).transpose()
+}
+
+/// Refuses the name of an integration where that is another account, too: one that another integration has, or that
+/// something is kept of in this mode.
+fn is_one(config: &Config, name: &str, account: &str, mode: &str, store: &Store) -> Result<(), Fail> {
+    if account == name {
+        return Ok(());
+    }
+    let others_of = config.integrations.iter().filter(|r| r.name != name);
+    let mut accounts = others_of.filter_map(|r| integration(config, r).ok());
+    let is_account = accounts.any(|i| i.account() == name)
+        || others(store)?.iter().any(|a| a.account == name && a.mode == mode);
+    if !is_account {
+        return Ok(());
+    }
+    Err(Fail::usage(format!(
+        "{name:?} is an account, and an integration whose account is {account:?}; nothing was forgotten. Name the account: \
+         {name:?} or {account:?} with --account"
+    )))
 }
 
 /// Whether what is kept under the name of an integration, whose manifest can't be read, can be nobody else's, and nothing
@@ -134,7 +173,7 @@ fn nothing(name: &str, why: &str, kept: &[About]) -> Fail {
         .collect();
     let all = match all.as_slice() {
         [] => "Nothing is kept".to_owned(),
-        all => format!("Kept are: {}; name one of these accounts", all.join("; ")),
+        all => format!("Kept are: {}; name one of these accounts, with --account", all.join("; ")),
     };
     Fail::usage(format!("nothing was forgotten of {name:?}: {why}. {all}"))
 }

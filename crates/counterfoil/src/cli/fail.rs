@@ -47,6 +47,8 @@ impl Fail {
         let kind = error["code"].as_str().unwrap_or("refused");
         let code = match status.as_u16() {
             400 | 404 | 415 | 422 => USAGE,
+            // The state is fine: what was named is two.
+            409 if kind == "ambiguous" => USAGE,
             503 => UNAVAILABLE,
             _ => REFUSED,
         };

@@ -75,11 +75,12 @@ pub enum Found {
     Nothing,
     /// Its value.
     Value(Raw),
-    /// A member has its name in other letters, upper or lower case, and may be taken for it.
+    /// A member has its name in other letters, upper or lower case, or with a dot or a blank for its `_`, and may be taken
+    /// for it.
     Unclear,
 }
 
-/// Whether an object has a member of this name in other letters: some readers of JSON take it for the one that is meant.
+/// Whether an object has a member of this name in other letters, as [`read_as`] reads them: some readers take it for the one that is meant.
 pub(crate) fn has_twin(object: &RawObject, name: &str) -> bool {
     let meant = read_as(name);
     object.iter().any(|(other, _)| other != name && read_as(&other) == meant)

@@ -77,15 +77,33 @@ pub(super) struct Forget {
     /// The account, or an integration that acts under it.
     account: String,
     principal: String,
+    /// `account` is the account's name, also where an integration is called like that.
+    #[serde(default)]
+    exact: bool,
+}
+
+/// The account that is meant. A name that says two is refused.
+fn meant<'a>(all: &'a [(OwnAccount, BTreeSet<String>)], asked: &'a Forget) -> Result<&'a str, Failure> {
+    let name = asked.account.as_str();
+    let of_integration = all.iter().find(|(_, i)| i.contains(name) && !asked.exact);
+    let Some((other, _)) = of_integration.filter(|(a, _)| a.account != name) else { return Ok(name) };
+    if !all.iter().any(|(a, _)| a.account == name) {
+        return Ok(&other.account);
+    }
+    let why = format!(
+        "{name:?} is an account, and an integration whose account is {:?}; nothing was forgotten. Name the account: \
+         {name:?} or {:?} with --account (\"exact\": true)",
+        other.account, other.account
+    );
+    Err(Failure(StatusCode::CONFLICT, "ambiguous", why))
 }
 
 pub(super) async fn forget(State(c): State<Ctx>, Json(asked): Json<Forget>) -> Answered {
     let store = c.shared.ledger.store();
     let all = accounts(&c);
-    let of_integration = all.iter().find(|(_, integrations)| integrations.contains(&asked.account));
-    let name = of_integration.map_or(&asked.account, |(account, _)| &account.account);
+    let name = meant(&all, &asked)?;
     let (mut known, mut forgotten) = (false, false);
-    for (account, _) in all.iter().filter(|(a, _)| a.account == *name) {
+    for (account, _) in all.iter().filter(|(a, _)| a.account == name) {
         known = true;
         let of = whose(account, &asked.principal);
         forgotten |= connect::forget(&**store, &of).await.map_err(unavailable)?;

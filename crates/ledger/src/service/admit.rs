@@ -73,6 +73,11 @@ impl Ledger {
                         let unreadable = self.unreadable(call, id, &e);
                         return Ok(error(CallError { operation: None, ..unreadable }));
                     }
+                    // Whoever comes back with a reserved key may have it in a state only, and begin anew without it.
+                    if let Some(key) = self.reserved(call) {
+                        let unconfirmed = CallError::unconfirmed(key.as_str().to_owned());
+                        return Ok(error(CallError { retry_after: Some(Millis::secs(5)), ..unconfirmed }));
+                    }
                     // That a limit is in the way is only said where no operation is.
                     let refused = refused.filter(|e| !matches!(e.kind, Kind::Limited | Kind::Denied));
                     return Ok(refused.map_or_else(|| error(CallError::store()), Answer::Error));

@@ -40,6 +40,13 @@ impl Ledger {
         new.then(|| k.key.clone())
     }
 
+    /// The key of a call that was reserved for it.
+    pub(super) fn reserved<'a>(&self, call: &'a Call) -> Option<&'a Key> {
+        let key = &call.key.as_ref()?.key;
+        let secret = &self.store.identity().secret;
+        (keys::kind(secret, &call.scope, &call.fingerprint, key) == KeyKind::Minted).then_some(key)
+    }
+
     /// The look-up order: a state decides before a key, and a key before the slot does.
     pub(super) async fn place(&self, call: &Call) -> Result<Place, StoreError> {
         if let Some(id) = call.named {

@@ -1,11 +1,12 @@
 //! Whether the list of an answer goes on.
 //!
 //! A manifest names what tells of further pages, with `more` or `next`. Where it names nothing, and where what it names is not
-//! there, the usual signs are looked for: in headers, beside the list, and in what is told about it (`meta`, `paging`, …). An
+//! there (a yes or no that is null is none), the usual signs are looked for: in headers, beside the list, and in what is told about it (`meta`, `paging`, …). An
 //! answer with none of them says nothing, unless its list is empty: a list that was cut short looks like any other.
 
 use super::{Next, pages};
 use crate::judge::Answer;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// Members that tell about a list, as [`plain`] writes them.
@@ -103,6 +104,17 @@ pub(crate) struct More<'a> {
     pub next: Option<&'a Next>,
     /// The list comes whole, by the operator's word.
     pub undivided: bool,
+    pub absent: Option<Absent>,
+}
+
+/// What it means that a yes or no that the manifest names is not there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Absent {
+    /// Nothing. An intent says so where [`More::UNSAID`] is named, too, for that stands there also without a word.
+    Unsaid,
+    /// There are no further pages: the provider leaves a no out.
+    Whole,
 }
 
 impl More<'_> {
@@ -112,7 +124,9 @@ impl More<'_> {
     /// What an answer says of further pages of the list at `items`, of which so many objects came.
     pub(crate) fn of(&self, a: &Answer, all: &Value, items: &str, count: usize) -> Told {
         let link = matches!(self.next, Some(Next::Link(rel)) if pages::link(a, rel).is_some());
-        let said = all.pointer(self.at).filter(|_| !self.undivided).map(is_set);
+        let last = self.at.rsplit('/').next().unwrap_or_default();
+        let there = all.pointer(self.at).filter(|_| self.is_named() && !self.undivided);
+        let said = there.and_then(|v| if is_flag(last) { says(v) } else { Some(is_set(v)) });
         let cursor = matches!(self.next, Some(Next::Cursor(at, _)) if all.pointer(at).is_some_and(is_set));
         match said {
             _ if link => return Told::Further(None),
@@ -123,16 +137,40 @@ impl More<'_> {
             None => {}
         }
         let signs = Signs::of(a, all, items, count);
-        let last = self.at.rsplit('/').next().unwrap_or_default();
-        let by_absence = matches!(self.next, Some(Next::Link(_))) || !is_flag(last);
+        let by_absence = matches!(self.next, Some(Next::Link(_))) || !self.is_needed();
         let contrary = match (self.undivided, by_absence) {
             (true, _) => signs.says,
-            // A cursor or link says by its absence that there are none.
+            // A cursor or link says by its absence that there are none; a yes or no by the operator's word.
             (false, true) => signs.says.or(signs.leads),
             // A yes or no has to be there.
             (false, false) => return signs.told(count == 0),
         };
         contrary.map_or(Told::Whole, |sign| Told::Further(Some(sign)))
+    }
+
+    /// Whether the manifest names what tells of them. Without a word, what stands at [`More::UNSAID`] is a sign like others.
+    fn is_named(&self) -> bool {
+        self.at != More::UNSAID || self.absent.is_some() || matches!(self.next, Some(Next::Cursor(..)))
+    }
+
+    /// Whether a yes or no has to be there.
+    fn is_needed(&self) -> bool {
+        is_flag(self.at.rsplit('/').next().unwrap_or_default()) && self.absent != Some(Absent::Whole)
+    }
+
+    /// Why nothing found says nothing, where that can't be known.
+    pub(crate) fn unsaid(&self) -> String {
+        let begins =
+            "the look-up found other objects, and its answer does not say whether there are further pages";
+        if self.is_named() && self.is_needed() {
+            format!(
+                "{begins}: there is nothing at `{0}`; if the provider leaves that out where there are none, write \
+                 more = {{ at = \"{0}\", absent = \"whole\" }}, else name what tells of them",
+                self.at
+            )
+        } else {
+            format!("{begins}; say how it does, with `more` or `next` in the manifest's `lookup`")
+        }
     }
 }
 
@@ -170,6 +208,15 @@ fn is_set(value: &Value) -> bool {
         Value::String(text) => !text.is_empty(),
         Value::Object(members) => members.values().any(is_set),
         Value::Bool(true) | Value::Array(_) => true,
+    }
+}
+
+/// What a yes or no says. Null, and whatever else is neither, says nothing.
+fn says(value: &Value) -> Option<bool> {
+    match value {
+        Value::Bool(_) | Value::Number(_) => Some(is_set(value)),
+        _ if value == "false" => Some(false),
+        other => is_set(other).then_some(true),
     }
 }
 
@@ -236,9 +283,9 @@ impl Signs {
             // That the search was whole says nothing of pages.
             ("incompleteresults" | "incomplete", _) => note(&mut self.says, is_set(value), as_is),
             _ if is_flag(name) => {
-                let more = is_set(value) && value != "false";
-                note(&mut self.says, more, as_is);
-                self.end |= !more;
+                let more = says(value);
+                note(&mut self.says, more == Some(true), as_is);
+                self.end |= more == Some(false);
             }
             _ if leads(name) => {
                 note(&mut self.leads, is_set(value), as_is);
@@ -290,168 +337,4 @@ fn leads(name: &str) -> bool {
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    fn told(headers: &[(&'static str, &str)], body: &Value, items: &str) -> Option<bool> {
-        let mut map = http::HeaderMap::new();
-        for (name, value) in headers {
-            map.append(*name, value.parse().unwrap());
-        }
-        let a = Answer { status: 200, headers: map, body: bytes::Bytes::new() };
-        let count = body.pointer(items).and_then(Value::as_array).unwrap().len();
-        match Signs::of(&a, body, items, count).told(count == 0) {
-            Told::Whole => Some(false),
-            Told::Further(sign) => sign.map(|_| true),
-            Told::Unsaid => None,
-        }
-    }
-
-    #[test]
-    fn the_usual_signs_of_further_pages() {
-        let one = json!([{ "id": 1 }]);
-        let with = |rest: Value| {
-            let mut all = json!({ "data": one });
-            all.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
-            all
-        };
-        for rest in [
-            json!({ "has_more": true }),
-            json!({ "hasMore": 1 }),
-            json!({ "has_next": "yes" }),
-            json!({ "IsTruncated": true }),
-            json!({ "more_items_in_collection": true }),
-            json!({ "incomplete_results": true }),
-            json!({ "last": false }),
-            json!({ "done": false }),
-            json!({ "next": "https://h/?page=2" }),
-            json!({ "next": { "href": "/x" } }),
-            json!({ "next_cursor": "abc" }),
-            json!({ "nextPageToken": "abc" }),
-            json!({ "@odata.nextLink": "https://h" }),
-            json!({ "next_whatever": 7 }),
-            json!({ "cursor": "abc" }),
-            json!({ "LastEvaluatedKey": { "id": 1 } }),
-            json!({ "total": 2 }),
-            json!({ "totalElements": "12" }),
-            json!({ "count": 200, "next": null }),
-            json!({ "total_pages": 2, "page": 1 }),
-            json!({ "meta": { "next": 2 } }),
-            json!({ "meta": { "pagination": { "total_pages": 3 } } }),
-            json!({ "paging": { "next": { "after": "x" } } }),
-            json!({ "paging": { "cursors": { "after": "x" } } }),
-            json!({ "links": { "next": "/x" } }),
-            json!({ "_links": { "next": { "href": "/x" } } }),
-            json!({ "links": [{ "rel": "self" }, { "rel": "next", "href": "/x" }] }),
-            json!({ "response_metadata": { "next_cursor": "x" } }),
-            json!({ "result_info": { "total_count": 9 } }),
-        ] {
-            assert_eq!(told(&[], &with(rest.clone()), "/data"), Some(true), "{rest}");
-        }
-        for header in [
-            ("link", "<https://h/?page=2>; rel=\"next\""),
-            ("x-next-page", "2"),
-            ("x-total-pages", "3"),
-            ("x-total-count", "31"),
-            ("x-has-more", "true"),
-        ] {
-            assert_eq!(told(&[header], &one, ""), Some(true), "{header:?}");
-        }
-        // Beside a list that stands deeper, and where nothing came.
-        assert_eq!(
-            told(&[], &json!({ "result": { "items": [1], "hasMore": true } }), "/result/items"),
-            Some(true)
-        );
-        assert_eq!(
-            told(&[], &json!({ "result": { "items": [1] }, "next": "x" }), "/result/items"),
-            Some(true)
-        );
-        assert_eq!(told(&[], &json!({ "data": [], "next_cursor": "x" }), "/data"), Some(true));
-    }
-
-    #[test]
-    fn an_end_is_said_and_not_concluded() {
-        for body in [
-            json!({ "data": [1], "has_more": false }),
-            json!({ "data": [1], "has_more": false, "cursor": "x" }),
-            json!({ "data": [1], "next_cursor": null }),
-            json!({ "data": [1], "next": "" }),
-            json!({ "data": [1], "paging": { "next": { "after": null } } }),
-            json!({ "data": [1], "last": true, "totalPages": 1, "totalElements": 1 }),
-            json!({ "data": [1], "meta": { "last_page": 1, "total": 1 } }),
-            json!({ "data": [] }),
-            json!({ "data": [], "total": 0, "cursor": null }),
-            json!({ "data": [1], "has_more": false, "next_billing_date": "2027-01-01" }),
-            json!({ "data": [], "next_sync_token": "x" }),
-            json!({ "data": [], "@odata.nextDeltaLink": "https://h" }),
-            // The size of a page.
-            json!({ "data": [], "paging": { "start": 0, "count": 10, "links": [] } }),
-        ] {
-            assert_eq!(told(&[], &body, "/data"), Some(false), "{body}");
-        }
-        assert_eq!(told(&[("x-next-page", "")], &json!([1]), ""), Some(false));
-        assert_eq!(told(&[], &json!([]), ""), Some(false));
-        for body in [
-            json!({ "data": [1] }),
-            json!({ "data": [1], "object": "list", "url": "/v1/x", "next_steps": null }),
-            json!({ "data": [1], "cursor": null, "limit": 100 }),
-            json!({ "data": [1], "total": 1, "count": 1 }),
-            json!({ "data": [1], "incomplete_results": false }),
-            // What an object says of itself is about the object.
-            json!({ "data": [{ "has_more": false, "next": null }] }),
-        ] {
-            assert_eq!(told(&[], &body, "/data"), None, "{body}");
-        }
-        assert_eq!(told(&[("last-modified", "now"), ("date", "now")], &json!([1]), ""), None);
-    }
-
-    #[test]
-    fn what_is_named_and_what_contradicts_it() {
-        let of = |at: &str, next: Option<&Next>, undivided: bool, body: &Value| {
-            let a = Answer { status: 200, headers: http::HeaderMap::new(), body: bytes::Bytes::new() };
-            More { at, next, undivided }.of(&a, body, "/data", 1)
-        };
-        let by = |sign: &str| Told::Further(Some(sign.to_owned()));
-        let cursor = Next::Cursor("/cursor".into(), "cursor".into());
-        let data = |rest: Value| {
-            let mut all = json!({ "data": [1] });
-            all.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
-            all
-        };
-        // A cursor that is there says so, whatever is missing beside it, and a no ends it.
-        for (rest, told) in [
-            (json!({ "cursor": "x" }), Told::Further(None)),
-            (json!({ "cursor": "x", "has_more": false }), Told::Whole),
-            (json!({ "has_more": true }), Told::Further(None)),
-            (json!({ "cursor": null }), Told::Unsaid),
-        ] {
-            assert_eq!(of("/has_more", Some(&cursor), false, &data(rest.clone())), told, "{rest}");
-        }
-        // Named, and not there: only what plainly says the contrary counts.
-        for (rest, named, undivided) in [
-            (json!({ "hasMore": true }), by("hasMore"), by("hasMore")),
-            (json!({ "done": false }), by("done"), by("done")),
-            (json!({ "next_page": "x" }), by("next_page"), Told::Whole),
-            (json!({ "paging": { "next": "x" } }), by("next"), Told::Whole),
-            (json!({ "next_billing_date": "x", "nextSyncToken": "x" }), Told::Whole, Told::Whole),
-            (json!({ "total_pages": 3, "total": 9, "after": "x" }), Told::Whole, Told::Whole),
-        ] {
-            let body = data(rest);
-            assert_eq!(of("/cursor", Some(&cursor), false, &body), named, "{body}");
-            assert_eq!(of("/next_cursor", None, false, &body), named, "{body}");
-            assert_eq!(of(More::UNSAID, None, true, &body), undivided, "{body}");
-        }
-        assert_eq!(shown(&format!("a`b\u{1b}\n{}", "x".repeat(99))), format!("ab{}", "x".repeat(38)));
-    }
-
-    #[test]
-    fn names_that_say_yes_or_no() {
-        for flag in ["has_more", "hasNextPage", "is_truncated", "more", "moreResultsAvailable"] {
-            assert!(is_flag(flag), "{flag}");
-        }
-        for other in ["next", "next_cursor", "cursor", "total", "nextPageToken"] {
-            assert!(!is_flag(other), "{other}");
-        }
-    }
-}
+mod tests;

@@ -2,7 +2,7 @@
 
 use super::parts::{Wrong, path_text, spans, wrong};
 use crate::graphql::Document;
-use crate::lookup::{DEFAULT_MARGIN, Kept, More, Next, SinceForm};
+use crate::lookup::{Absent, DEFAULT_MARGIN, Kept, More, Next, SinceForm};
 use crate::method::{Item, Lookup, Marker, Match, Window};
 use crate::parse::Table;
 use crate::policy::KeyLookup;
@@ -56,7 +56,7 @@ pub(super) fn lookup(
     }
     if raw.items.is_none() {
         let of_lists = [
-            ("more", raw.more == Some(RawMore::Never)),
+            ("more", raw.more.as_ref().is_some_and(|more| !matches!(more, RawMore::At(_, None)))),
             ("next", raw.next.is_some()),
             ("pages", raw.pages.is_some()),
             ("empty", !raw.empty.0.is_empty()),
@@ -100,6 +100,11 @@ pub(super) fn lookup(
             (None, _) => More::UNSAID.into(),
         },
         undivided: matches!(raw.more, Some(RawMore::Never)),
+        absent: match &raw.more {
+            Some(RawMore::At(_, Some(absent))) => Some(*absent),
+            Some(RawMore::At(at, None)) if at == More::UNSAID && raw.next.is_none() => Some(Absent::Unsaid),
+            _ => None,
+        },
         next,
         pages: raw.pages,
         empty: raw.empty.0.clone(),
@@ -123,6 +128,7 @@ pub(super) fn by_key(by: &KeyLookup, own: &Template) -> Lookup {
         matches: Vec::new(),
         more: More::UNSAID.into(),
         undivided: false,
+        absent: None,
         next: None,
         pages: None,
         empty: Vec::new(),
@@ -175,6 +181,9 @@ fn asks(text: &str, raw: &RawLookup) -> Result<Asks, Wrong> {
             "lookup",
             "`graphql` needs `more`, which says whether the list goes on: more = \"/data/orders/pageInfo/hasNextPage\"",
         );
+    }
+    if matches!(raw.more, Some(RawMore::At(_, Some(_)))) {
+        return wrong("lookup", "a query's answer has what the query selects; leave `absent` out of `more`");
     }
     if raw.fetch.is_some() {
         return wrong("lookup", "`fetch` is for a GET; let the query select what `match` compares");

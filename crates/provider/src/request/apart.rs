@@ -1,16 +1,17 @@
 //! No argument goes where another one goes, so that what is said of an argument (by rules and budgets, by a person) is said of all
 //! that has its effect.
 //!
-//! The names of arguments that an open schema lets through, the members of an object that stand by themselves in a query, and
-//! what is inside an object of a body are the caller's. Two names are the same here if some server might read them as the same:
-//! upper and lower case, dots and blanks for underscores (PHP), and `a` for `a[b]`.
+//! The names of arguments that an open schema lets through, the names that the members of an object have in a query, and what is
+//! inside an object or a list of a body are the caller's. Two names are the same here if some server might read them as the same:
+//! upper and lower case, dots and blanks for underscores (PHP), and `a` for `a[b]`. What the gateway fills is guarded in the same
+//! way, with what is around it: a second `Metadata` might be the one that counts, and the first is where the effect key is.
 
 use super::MAX_URL;
-use crate::encode::{self, Level};
+use crate::encode::{self, Level, MAX_DEPTH};
 use crate::error::BadArguments;
 use crate::method::{Marker, Method, Place};
 use crate::policy::Carrier;
-use crate::raw::{BodyKind, Style};
+use crate::raw::BodyKind;
 use crate::text::read_as;
 use serde_json::value::RawValue;
 use std::collections::{BTreeMap, HashMap};
@@ -28,13 +29,14 @@ pub(super) struct Apart<'a> {
 /// Names in the query as [`read_as`] reads them, each with who fills it: an argument, or the gateway (`None`).
 type Query<'a> = BTreeMap<String, Vec<Option<&'a str>>>;
 
-/// Where arguments go in the body: by the first part of the path, as it may be read.
+/// What goes where in the body: by the first part of the path, as it may be read. One with a bracket stands under what is before
+/// that, too, with the bracket at its end.
 type Body<'a> = HashMap<String, Vec<Field<'a>>>;
 
 /// A place in the body.
 struct Field<'a> {
-    /// The argument or field that goes there.
-    other: &'a str,
+    /// The argument that goes there; `None`: the gateway fills it.
+    by: Option<&'a str>,
     path: &'a [String],
     /// The rest of the path, as it may be read.
     inside: Vec<String>,
@@ -47,12 +49,13 @@ impl<'a> Apart<'a> {
         Apart { method, query: None, body: None, chosen: 0 }
     }
 
-    /// Whether what an argument writes into the query is its own. What it chooses is kept for those that come after it.
+    /// Whether what an argument wrote into the query, under these names, is its own. What it chose is kept for those that come
+    /// after it.
     pub(super) fn stays_in_query(
         &mut self,
         name: &'a str,
         to: &str,
-        raw: &RawValue,
+        written: &[String],
     ) -> Result<(), BadArguments> {
         let method = self.method;
         if method.filled_in_query().any(|filled| filled == to) {
@@ -60,25 +63,18 @@ impl<'a> Apart<'a> {
                 "the query parameter `{to}` is filled by the gateway; leave `{name}` out"
             )));
         }
-        let style = method.style(name);
-        let by_name = matches!(style, Some(Style::Members) | None) && raw.get().starts_with('{');
-        let mut own: Vec<String> = Vec::new();
-        if let Some(Level::Object(members)) = by_name.then(|| encode::level(raw, name)).transpose()? {
-            for (member, _) in members {
-                let around = if style.is_some() { 0 } else { to.len() };
-                self.takes(around + member.len())?;
-                own.push(if style.is_some() { member } else { format!("{to}[{member}]") });
-            }
-        }
-        if !method.declares(name) {
-            self.takes(to.len())?;
-            own.push(to.to_owned());
-        }
+        // The manifest gave it this one.
+        let given = method.declares(name).then_some(to);
+        let mut own: Vec<&String> = written.iter().filter(|mine| Some(mine.as_str()) != given).collect();
+        own.dedup();
         if own.is_empty() {
             return Ok(());
         }
+        for mine in &own {
+            self.takes(mine.len())?;
+        }
         let query = self.query.get_or_insert_with(|| method.query_names());
-        let own: Vec<(String, String)> = own.into_iter().map(|mine| (read_as(&mine), mine)).collect();
+        let own: Vec<(String, &String)> = own.into_iter().map(|mine| (read_as(mine), mine)).collect();
         for (read, mine) in &own {
             match met(query, read, name) {
                 None => {}
@@ -115,18 +111,27 @@ impl<'a> Apart<'a> {
         let method = self.method;
         let Some((first, rest)) = path.split_first() else { return Ok(()) };
         let body = self.body.get_or_insert_with(|| method.body_places());
-        let Some(fields) = body.get(&read_as(first)) else { return Ok(()) };
         let declared = method.declares(name);
+        let read = read_as(first);
+        if !declared {
+            let around = before_bracket(&read).map_or_else(|| format!("{read}["), str::to_owned);
+            let another = |field: &&Field<'_>| field.by != Some(name);
+            if let Some(field) = body.get(&around).and_then(|fields| fields.iter().find(another)) {
+                return Err(field.taken_by(name));
+            }
+        }
+        let Some(fields) = body.get(&read) else { return Ok(()) };
         let rest: Vec<String> = rest.iter().map(|part| read_as(part)).collect();
         let (mut same, mut deeper) = (None, Vec::new());
-        for field in fields.iter().filter(|field| field.other != name) {
+        for field in fields.iter().filter(|field| field.by != Some(name)) {
             match field.inside.strip_prefix(rest.as_slice()) {
                 Some([]) if !declared => same = same.or(Some(field)),
+                Some(_) if !declared && field.has_twin(0, first) => same = same.or(Some(field)),
                 Some(inside @ [_, ..]) => deeper.push((inside, field)),
                 _ => {}
             }
         }
-        match holds(raw, &deeper, name)?.or(same) {
+        match holds(raw, &deeper, name, 0)?.or(same) {
             Some(field) => Err(field.taken_by(name)),
             None => Ok(()),
         }
@@ -135,9 +140,25 @@ impl<'a> Apart<'a> {
 
 impl Field<'_> {
     fn taken_by(&self, name: &str) -> BadArguments {
-        let mine = if self.by_default { name.to_owned() } else { self.path.join(".") };
-        taken(name, &mine, self.other)
+        match self.by {
+            None => BadArguments::new(format!(
+                "the field `{}` is filled by the gateway, and what `{name}` says may be taken for it; leave it out",
+                self.path.join(".")
+            )),
+            Some(other) if self.by_default => taken(name, name, other),
+            Some(other) => taken(name, &self.path.join("."), other),
+        }
     }
+
+    /// Whether this name, read as the part of the path that is so deep, is another than that.
+    fn has_twin(&self, depth: usize, name: &str) -> bool {
+        self.by.is_none() && self.path.get(depth).is_some_and(|part| part != name)
+    }
+}
+
+/// What a name with a bracket begins with.
+fn before_bracket(read: &str) -> Option<&str> {
+    read.split_once('[').map(|(before, _)| before)
 }
 
 /// Who fills what may be read as this name, or as a part of it, or as what it is a part of: anybody but this argument itself.
@@ -166,24 +187,44 @@ impl Method {
 
     /// What goes into the body by the manifest.
     fn body_places(&self) -> Body<'_> {
-        let placed = self.places.iter().filter_map(|(other, place)| match place {
-            Place::Body(path) => {
-                let (first, rest) = path.split_first()?;
-                let inside = rest.iter().map(|part| read_as(part)).collect();
-                Some((first.as_str(), Field { other, path, inside, by_default: false }))
-            }
+        let placed = self.places.iter().filter_map(|(name, place)| match place {
+            Place::Body(path) => Some((Some(name.as_str()), path.as_slice())),
             _ => None,
         });
-        let fixed = self.fields.iter().filter_map(|(field, _)| field.first()).map(String::as_str);
+        let filled = self.filled_in_body().map(|path| (None, path));
+        let placed = placed.chain(filled).filter_map(|(by, path)| {
+            let (first, rest) = path.split_first()?;
+            let inside = rest.iter().map(|part| read_as(part)).collect();
+            Some((first.as_str(), Field { by, path, inside, by_default: false }))
+        });
         let by_default = self
             .unplaced()
-            .chain(fixed)
-            .map(|other| (other, Field { other, path: &[], inside: Vec::new(), by_default: true }));
+            .map(|name| (name, Field { by: Some(name), path: &[], inside: Vec::new(), by_default: true }));
         let mut all = Body::new();
         for (first, field) in placed.chain(by_default) {
-            all.entry(read_as(first)).or_default().push(field);
+            let read = read_as(first);
+            if let Some(before) = before_bracket(&read) {
+                let again = Field { inside: Vec::new(), ..field };
+                all.entry(format!("{before}[")).or_default().push(again);
+            }
+            all.entry(read).or_default().push(field);
         }
         all
+    }
+
+    /// What in the body is no argument: the effect key, wherever it goes, and what the manifest puts there.
+    fn filled_in_body(&self) -> impl Iterator<Item = &[String]> {
+        let key = self.keys.iter().filter_map(|(keys, _)| match &keys.carrier {
+            Carrier::Body(path) => Some(path),
+            _ => None,
+        });
+        let marker = self.marker.iter().filter_map(|marker| match marker {
+            Marker::Field(path) | Marker::Text(path, _) => Some(path),
+            _ => None,
+        });
+        let unique = self.unique.iter().map(|unique| &unique.field);
+        let fixed = self.fields.iter().map(|(path, _)| path);
+        key.chain(marker).chain(unique).chain(fixed).map(Vec::as_slice)
     }
 
     /// Whether its manifest knows an argument.
@@ -237,31 +278,52 @@ fn taken(name: &str, mine: &str, other: &str) -> BadArguments {
     })
 }
 
-/// Which of these places, by the rest of their paths, an object has something at. Each value is read once.
+/// Which of these places, by the rest of their paths, a value has something at. Each value is read once at each depth. An item of
+/// a list counts as what stands under its number, and as what stands where the list does, as forms write the one or the other.
 fn holds<'a, 'b>(
     raw: &RawValue,
     places: &[(&'b [String], &'b Field<'a>)],
     name: &str,
+    depth: usize,
 ) -> Result<Option<&'b Field<'a>>, BadArguments> {
     if let Some((_, field)) = places.iter().find(|(rest, _)| rest.is_empty()) {
         return Ok(Some(field));
     }
-    if places.is_empty() || !raw.get().starts_with('{') {
+    if places.is_empty() || depth > MAX_DEPTH || !raw.get().starts_with(['{', '[']) {
         return Ok(None);
     }
-    let Level::Object(members) = encode::level(raw, name)? else { return Ok(None) };
+    let level = encode::level(raw, name)?;
     let mut by_first: HashMap<&str, Vec<(&[String], &Field<'a>)>> = HashMap::new();
     for (rest, field) in places {
         if let Some((first, rest)) = rest.split_first() {
             by_first.entry(first).or_default().push((rest, field));
         }
     }
-    for (member, value) in &members {
-        if let Some(places) = by_first.get(read_as(member).as_str())
-            && let Some(field) = holds(value, places, name)?
-        {
-            return Ok(Some(field));
+    match level {
+        Level::Object(members) => {
+            for (member, value) in &members {
+                let Some(places) = by_first.get(read_as(member).as_str()) else { continue };
+                let twin = |(rest, field): &&(&[String], &'b Field<'a>)| {
+                    field.has_twin(field.path.len().saturating_sub(rest.len() + 1), member)
+                };
+                let found = places.iter().find(twin).map(|(_, field)| *field);
+                if let Some(field) =
+                    found.map_or_else(|| holds(value, places, name, depth + 1), |f| Ok(Some(f)))?
+                {
+                    return Ok(Some(field));
+                }
+            }
         }
+        Level::Array(items) => {
+            for (i, item) in items.iter().enumerate() {
+                let numbered = by_first.get(i.to_string().as_str());
+                let here: Vec<_> = places.iter().chain(numbered.into_iter().flatten()).copied().collect();
+                if let Some(field) = holds(item, &here, name, depth + 1)? {
+                    return Ok(Some(field));
+                }
+            }
+        }
+        Level::Null | Level::Scalar(_) => {}
     }
     Ok(None)
 }

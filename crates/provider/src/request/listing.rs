@@ -8,7 +8,7 @@ use super::HttpIntent;
 use super::recorded::VERSION;
 use crate::encode::{Lists, Pairs, percent};
 use crate::judge::{Answer, plain};
-use crate::lookup::{self, More, Next, Told};
+use crate::lookup::{self, Absent, More, Next, Told};
 use crate::method::{Lookup, Match, Method};
 use crate::template::{Piece, Spliced, Template};
 use serde_json::Value;
@@ -22,6 +22,7 @@ pub struct Listing {
     key: String,
     more: String,
     undivided: bool,
+    absent: Option<Absent>,
     next: Option<Next>,
 }
 
@@ -120,7 +121,7 @@ impl Method {
             conflict: None,
         };
         let (more, next) = (look.more.clone(), look.next.clone());
-        Ok(Listing { http, items, key, more, undivided: look.undivided, next })
+        Ok(Listing { http, items, key, more, undivided: look.undivided, absent: look.absent, next })
     }
 }
 
@@ -148,7 +149,8 @@ impl Listing {
         let items = all.pointer(&self.items).and_then(Value::as_array);
         let items = items.ok_or_else(|| format!("the provider's answer has no list at {:?}", self.items))?;
         into.objects += items.len();
-        let more = More { at: &self.more, next: self.next.as_ref(), undivided: self.undivided };
+        let (at, next) = (self.more.as_str(), self.next.as_ref());
+        let more = More { at, next, undivided: self.undivided, absent: self.absent };
         let told = more.of(a, &all, &self.items, items.len());
         for item in items {
             if let Some(key) = item.pointer(&self.key).and_then(Value::as_str).filter(|k| is_effect_key(k)) {

@@ -34,6 +34,7 @@ impl Method {
             items: look.items.clone(),
             more: look.more.clone(),
             undivided: look.undivided,
+            absent: look.absent,
             next: look.next.clone(),
             pages: look.pages,
             since: look.window.as_ref().map(|w| Since {

@@ -2,7 +2,7 @@
 
 use super::read_file;
 use openapi::read::MAX_BYTES;
-use openapi::{Description, Methods};
+use openapi::{Description, Methods, Shared};
 use std::path::{Path, PathBuf};
 
 /// Read once, when the first new manifest is asked for; of each only what it was imported from is kept.
@@ -27,8 +27,7 @@ impl Beside {
         name: &str,
     ) -> Result<(), String> {
         for (file, manifest, methods) in &self.command {
-            let (imported, here) = description.shared(methods);
-            if here * 2 > imported {
+            if let Some(Shared { imported, here }) = description.shared(methods) {
                 return Err(format!(
                     "{here} of the {imported} operations of {} come from {} of the same command, and would from this one; \
                      nothing is written. Import one of them by itself; with --name {name} it gets a manifest of its own all the \
@@ -40,8 +39,7 @@ impl Beside {
         }
         let there = self.folder.get_or_insert_with(|| manifests(folder));
         for (path, methods) in there.iter().filter(|(path, _)| !self.command.iter().any(|c| c.1 == *path)) {
-            let (imported, here) = description.shared(methods);
-            if here * 2 > imported {
+            if let Some(Shared { imported, here }) = description.shared(methods) {
                 let stem = path.file_stem().unwrap_or_default().display();
                 return Err(format!(
                     "{} has {here} of its {imported} operations from this description, or from one like it, whose title was \
